@@ -10,7 +10,7 @@ import (
 type Store interface {
 	// Load returns the entries of all the attempts of the tasks of these keys, rows past their retention included, and
 	// the database's time, read no later than the rows. The keys' own responses come whole, those of other attempts
-	// Partial. An error means that nothing is known: the store cannot be reached now.
+	// Partial. Without keys it brings the time alone. An error means that nothing is known.
 	Load(ctx context.Context, keys []Key) ([]*Entry, time.Time, error)
 
 	// Swap writes every change whose row is still at the version that was decided upon (Base), whose time has not come
@@ -18,7 +18,8 @@ type Store interface {
 	// says which ones it wrote, and the database's time. Each key stands in at most one change. An entry is written
 	// with the Version that it has; the caller chooses one that the row has never had.
 	//
-	// An error that is ErrNotWritten wrote nothing. Any other leaves unknown what was written, all or nothing.
+	// An error that is ErrNotWritten wrote nothing, for a reason that may lie in a single change: the others may be
+	// written by a Swap without it. Any other error leaves unknown what was written, all or nothing.
 	Swap(ctx context.Context, changes []Change) ([]bool, time.Time, error)
 
 	// Ready says whether the store can serve: reachable, writable, its schema the one that this program knows.
@@ -27,7 +28,7 @@ type Store interface {
 	Close()
 }
 
-// ErrNotWritten says of a failed Swap that nothing was written.
+// ErrNotWritten says of a failed Swap that nothing was written, and that smaller ones may succeed.
 var ErrNotWritten = errors.New("nothing was written")
 
 // Keeper carries commands out: decided, written and durable before they are answered. Its errors are ErrUnavailable

@@ -1,0 +1,216 @@
+package store
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/idemstore/idemstore/internal/idem"
+)
+
+// Batcher is the idem.Keeper of a running service: group commit over a store.
+//
+// Commands that arrive while a round is in flight form the next one. There is no timer: a lone command waits for
+// nobody. A caller that leaves does not cancel its round: what was decided is committed, and its retry finds it.
+type Batcher struct {
+	store idem.Store
+	watch watchers
+	seed  maphash.Seed
+	lanes []*lane
+	done  sync.WaitGroup
+}
+
+// Limits of what waits and of what is carried out at once.
+const (
+	maxRound      = 1000      // commands
+	maxRoundBytes = 8 << 20   // of responses
+	maxQueue      = 20_000    // commands, in a lane
+	maxQueueBytes = 128 << 20 // of responses, in a lane
+)
+
+// NewBatcher starts group commit over a store. Close ends it.
+func NewBatcher(s idem.Store, policy idem.Policy) *Batcher {
+	b := &Batcher{store: s, seed: maphash.MakeSeed()}
+	const lanes = 1 // measured: more are slower on two cores
+	for range lanes {
+		l := &lane{judge: judge{store: s, policy: policy, clock: &clock{}, watch: &b.watch, recent: &recent{}}}
+		l.judge.apart.places = make(chan struct{}, atATime)
+		l.more.L = &l.mu
+		b.lanes = append(b.lanes, l)
+		b.done.Go(l.run)
+	}
+	return b
+}
+
+// Close carries out what waits and stops. Commands that come later are refused with ErrUnavailable.
+func (b *Batcher) Close() {
+	for _, l := range b.lanes {
+		l.close()
+	}
+	b.done.Wait()
+}
+
+// Ready implements idem.Keeper.
+func (b *Batcher) Ready(ctx context.Context) error { return b.store.Ready(ctx) }
+
+// Watch implements idem.Keeper.
+func (b *Batcher) Watch(taskID string) (<-chan struct{}, func()) { return b.watch.watch(taskID) }
+
+// Do implements idem.Keeper.
+func (b *Batcher) Do(ctx context.Context, cmds ...idem.Command) []idem.Result {
+	g := newGroup(ctx, cmds)
+	for i, l := range b.lanes {
+		var mine []*call
+		if len(b.lanes) == 1 {
+			mine = g.calls
+		} else {
+			for _, c := range g.calls {
+				if maphash.String(b.seed, c.cmd.Target().TaskID)%uint64(len(b.lanes)) == uint64(i) {
+					mine = append(mine, c)
+				}
+			}
+		}
+		if err := l.add(mine); err != nil {
+			for _, c := range mine {
+				c.fail(err)
+			}
+		}
+	}
+	return g.wait(ctx)
+}
+
+// group is the calls of one Do.
+type group struct {
+	calls   []*call
+	results []idem.Result
+	done    chan struct{}
+	mu      sync.Mutex
+	open    int
+}
+
+// call is one command on its way, and where its result goes.
+type call struct {
+	ctx    context.Context
+	cmd    idem.Command
+	group  *group
+	result *idem.Result
+}
+
+func newGroup(ctx context.Context, cmds []idem.Command) *group {
+	g := &group{results: make([]idem.Result, len(cmds)), done: make(chan struct{}), open: len(cmds)}
+	calls := make([]call, len(cmds))
+	g.calls = make([]*call, len(cmds))
+	for i, cmd := range cmds {
+		g.results[i].Err = idem.ErrUnavailable // until it is known
+		calls[i] = call{ctx: ctx, cmd: cmd, group: g, result: &g.results[i]}
+		g.calls[i] = &calls[i]
+	}
+	if len(cmds) == 0 {
+		close(g.done)
+	}
+	return g
+}
+
+// wait returns the results; where the context ends before all are there, the others are unknown.
+func (g *group) wait(ctx context.Context) []idem.Result {
+	select {
+	case <-g.done:
+		return g.results
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.results)
+}
+
+func (c *call) answer(out idem.Outcome) { c.finish(idem.Result{Outcome: out}) }
+func (c *call) fail(err error)          { c.finish(idem.Result{Err: err}) }
+
+func (c *call) finish(r idem.Result) {
+	g := c.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	*c.result = r
+	if g.open--; g.open == 0 {
+		close(g.done)
+	}
+}
+
+// weight is the bytes that a command brings beyond its own few.
+func (c *call) weight() int {
+	switch cmd := c.cmd.(type) {
+	case *idem.Record:
+		return len(cmd.Response.Body)
+	case *idem.Release:
+		if cmd.Response != nil {
+			return len(cmd.Response.Body)
+		}
+	}
+	return 0
+}
+
+// lane carries out one round after the other. A task's commands always go through the same lane.
+type lane struct {
+	judge judge
+
+	mu     sync.Mutex
+	more   sync.Cond
+	queue  []*call
+	bytes  int
+	closed bool
+}
+
+func (l *lane) add(calls []*call) error {
+	bytes := 0
+	for _, c := range calls {
+		bytes += c.weight()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return idem.ErrUnavailable
+	case len(l.queue)+len(calls) > maxQueue || l.bytes > 0 && l.bytes+bytes > maxQueueBytes:
+		return idem.ErrBusy
+	}
+	l.queue = append(l.queue, calls...)
+	l.bytes += bytes
+	l.more.Signal()
+	return nil
+}
+
+// take waits for commands and returns the next round of them, in the order in which they came; none when it is over.
+func (l *lane) take() []*call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) == 0 && !l.closed {
+		l.more.Wait()
+	}
+	n, bytes := 0, 0
+	for n < len(l.queue) && n < maxRound && bytes < maxRoundBytes {
+		bytes += l.queue[n].weight()
+		n++
+	}
+	round := l.queue[:n:n]
+	l.queue = l.queue[n:]
+	if len(l.queue) == 0 {
+		l.queue = nil
+	}
+	l.bytes -= bytes
+	return round
+}
+
+func (l *lane) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.more.Signal()
+}
+
+func (l *lane) run() {
+	defer l.judge.apart.Wait()
+	for calls := l.take(); len(calls) > 0; calls = l.take() {
+		l.judge.round(calls)
+	}
+}

@@ -1,0 +1,51 @@
+package store
+
+import (
+	"sync"
+	"time"
+)
+
+// clock extrapolates the database's time from the last time that it told, by this process's monotonic clock.
+//
+// It is never later than the database's own: the time was read before its answer arrived, and counts from the arrival.
+// So a lease may be thought live here for a moment longer than it is, which the store's guard (Change.Before) catches;
+// it is never thought passed too early.
+type clock struct {
+	mu     sync.Mutex
+	told   time.Time // the database's, when it was last told
+	heard  time.Time // this process's, when that arrived
+	latest time.Time // the latest answer, so that time does not run backwards by a slow answer
+}
+
+const (
+	// clockTrust is how long an extrapolation is used without hearing from the database: crystals drift by tens of
+	// microseconds a second.
+	clockTrust = 10 * time.Second
+	// clockStep is a backward step that is the database's own (a failover), not a slow answer.
+	clockStep = time.Second
+)
+
+// hear takes the time that the database told in an answer that has just arrived.
+func (c *clock) hear(told time.Time) {
+	heard := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told, c.heard = told, heard
+	if c.latest.Sub(told) > clockStep {
+		c.latest = told
+	}
+}
+
+// now is the database's time, if it was heard lately enough.
+func (c *clock) now() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since := time.Since(c.heard)
+	if c.told.IsZero() || since > clockTrust {
+		return time.Time{}, false
+	}
+	if now := c.told.Add(since).UTC().Truncate(time.Microsecond); now.After(c.latest) {
+		c.latest = now
+	}
+	return c.latest, true
+}

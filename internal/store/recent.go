@@ -1,0 +1,55 @@
+package store
+
+import "github.com/idemstore/idemstore/internal/idem"
+
+// recent remembers what this replica has just written, as guesses for what comes next on the same keys: a record
+// follows its reserve. A wrong guess costs a second try, never a wrong answer, so nothing is ever invalidated for
+// correctness' sake.
+//
+// Two generations, the older dropped whole when the younger is full, bound its memory without a list to keep in order.
+type recent struct {
+	young, old map[idem.Key]*idem.Entry
+	size       int
+}
+
+const (
+	recentBytes = 32 << 20 // of one generation
+	recentBody  = 16 << 10 // larger bodies are loaded when they are wanted
+	recentEntry = 1 << 10  // what an entry weighs without its body
+)
+
+func (r *recent) get(k idem.Key) *idem.Entry {
+	if r == nil {
+		return nil
+	}
+	if e := r.young[k]; e != nil {
+		return e
+	}
+	return r.old[k]
+}
+
+func (r *recent) put(e *idem.Entry) {
+	if r == nil {
+		return
+	}
+	size := recentEntry
+	if e.Response != nil {
+		size += len(e.Response.Body)
+	}
+	if size > recentEntry+recentBody {
+		r.drop(e.Key)
+		return
+	}
+	if r.young == nil || r.size+size > recentBytes {
+		r.young, r.old, r.size = make(map[idem.Key]*idem.Entry), r.young, 0
+	}
+	r.young[e.Key] = e
+	r.size += size
+}
+
+func (r *recent) drop(k idem.Key) {
+	if r != nil {
+		delete(r.young, k)
+		delete(r.old, k)
+	}
+}
