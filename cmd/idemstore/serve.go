@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/idemstore/idemstore/internal/server"
+	"github.com/idemstore/idemstore/internal/store"
+)
+
+const (
+	// stopBudget bounds everything between SIGTERM and exit. Orchestrators give 30 seconds.
+	stopBudget = 20 * time.Second
+	// stopNotice is how long a service that is told to stop still takes requests while it says that it is not ready, so
+	// that a load balancer can look away first.
+	stopNotice = time.Second
+
+	// Time-outs against slow clients. A request may wait a minute for a key and ten seconds for the store.
+	headerTime = 5 * time.Second
+	readTime   = 30 * time.Second
+	writeTime  = 100 * time.Second
+	idleTime   = 2 * time.Minute
+	maxHeader  = 32 << 10
+
+	upkeepEvery = 6 * time.Hour
+)
+
+type serveCmd struct {
+	settings
+}
+
+// Run implements the subcommand.
+func (c *serveCmd) Run(e *env) error {
+	conf, err := c.resolve()
+	if err != nil {
+		return usageError{fmt.Errorf("this configuration cannot be:\n%w", err)}
+	}
+	return newService(conf, c.settings, e.stdout).run(e.ctx)
+}
+
+// service is a running idemstore.
+type service struct {
+	config
+	settings    settings
+	log         zerolog.Logger
+	tokens      server.Tokens
+	certificate atomic.Pointer[tls.Certificate]
+
+	backend store.Backend
+	batcher *store.Batcher
+	server  *server.Server
+	http    *http.Server
+}
+
+func newService(c config, s settings, logTo io.Writer) *service {
+	if c.logForPeople {
+		logTo = zerolog.ConsoleWriter{Out: logTo, TimeFormat: time.TimeOnly, NoColor: logTo != os.Stdout}
+	}
+	v := &service{config: c, settings: s, log: zerolog.New(logTo).Level(c.logLevel).With().Timestamp().Logger()}
+	v.certificate.Store(c.certificate)
+	return v
+}
+
+// run serves until the context ends: bind, open, serve; then not ready, drain, flush, close.
+func (v *service) run(ctx context.Context) error {
+	if v.tokensFile != "" {
+		if err := loadTokens(&v.tokens, v.tokensFile); err != nil {
+			return err
+		}
+	}
+	api, err := listen(ctx, v.listen)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	metrics, err := listenIf(ctx, v.metricsListen)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	if v.backend, err = store.Open(ctx, v.databaseURL, store.Options{}); err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	defer v.backend.Close()
+	if err := v.checkStore(ctx); err != nil {
+		return err
+	}
+	v.batcher = store.NewBatcher(v.backend, v.policy)
+	v.server = server.New(v.batcher, &v.tokens, v.log, v.config.server)
+	v.http = v.newHTTP(v.server)
+	v.announce(api.Addr(), metrics)
+	return v.serve(ctx, api, metrics)
+}
+
+// checkStore refuses to start on a schema of another version. A store that cannot be reached yet is waited for while
+// /readyz says so: databases and services start in any order.
+func (v *service) checkStore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	err := v.backend.Ready(ctx)
+	if errors.Is(err, store.ErrSchema) {
+		return err
+	}
+	if err != nil {
+		v.log.Warn().Err(err).Msg("the store cannot serve yet; not ready until it can")
+	}
+	return nil
+}
+
+// serve runs the listeners and the upkeep until the context ends or one of them fails, then stops in order.
+func (v *service) serve(ctx context.Context, api, metrics net.Listener) error {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		var err error
+		if v.config.certificate != nil {
+			err = v.http.ServeTLS(api, "", "")
+		} else {
+			err = v.http.Serve(api)
+		}
+		return ignoreClosed(err)
+	})
+	aside := &http.Server{Handler: metricsHandler(), ReadHeaderTimeout: headerTime}
+	if metrics != nil {
+		group.Go(func() error { return ignoreClosed(aside.Serve(metrics)) })
+	}
+	group.Go(func() error { v.keepUp(running); return nil })
+	group.Go(func() error { v.reloadOnHangup(running); return nil })
+	group.Go(func() error {
+		<-running.Done()
+		defer aside.Close()
+		return v.stop()
+	})
+	return group.Wait()
+}
+
+// stop ends the service in order, within its budget.
+func (v *service) stop() error {
+	v.log.Info().Dur("budget_ms", stopBudget).Msg("stopping: not ready, draining")
+	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
+	defer cancel()
+	v.server.Drain()
+	time.Sleep(stopNotice)
+	err := v.http.Shutdown(ctx)
+	if err != nil {
+		_ = v.http.Close()
+		err = fmt.Errorf("requests were still open after %s: %w", stopBudget, err)
+	}
+	flushed := make(chan struct{})
+	go func() { v.batcher.Close(); close(flushed) }()
+	select {
+	case <-flushed:
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("the last commands were not committed within %s", stopBudget))
+	}
+	v.log.Info().Msg("stopped")
+	return err
+}
+
+// keepUp does the store's upkeep now and every few hours.
+func (v *service) keepUp(ctx context.Context) {
+	ticker := time.NewTicker(upkeepEvery)
+	defer ticker.Stop()
+	for {
+		if err := v.backend.Upkeep(ctx); err != nil && ctx.Err() == nil {
+			v.log.Warn().Err(err).Msg("upkeep failed; it is tried again in a few hours and nothing is lost")
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reloadOnHangup reads tokens and certificate again on SIGHUP. What cannot be read leaves the old in place.
+func (v *service) reloadOnHangup(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+		}
+		var err error
+		if v.tokensFile != "" {
+			err = loadTokens(&v.tokens, v.tokensFile)
+		}
+		if v.config.certificate != nil {
+			pair, certErr := loadCertificate(v.settings.TLSCert, v.settings.TLSKey)
+			if certErr == nil {
+				v.certificate.Store(pair)
+			}
+			err = errors.Join(err, certErr)
+		}
+		if err != nil {
+			v.log.Error().Err(err).Msg("SIGHUP: what cannot be read stays as it was")
+			continue
+		}
+		v.log.Info().Msg("SIGHUP: tokens and certificate were read again")
+	}
+}
+
+func (v *service) newHTTP(handler http.Handler) *http.Server {
+	h := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+	}
+	if v.config.certificate != nil {
+		h.TLSConfig = &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return v.certificate.Load(), nil },
+		}
+	}
+	return h
+}
+
+func (v *service) announce(api net.Addr, metrics net.Listener) {
+	line := v.log.Info().Str("listen", api.String()).Str("version", version()).Bool("tls", v.config.certificate != nil)
+	if metrics != nil {
+		line.Str("metrics", metrics.Addr().String())
+	}
+	line.Msg("idemstore serves")
+	if v.openToAll {
+		v.log.Warn().Msg("no tokens: every caller is anonymous and may do everything")
+	}
+}
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(ctx, "tcp", address)
+}
+
+func listenIf(ctx context.Context, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	return listen(ctx, address)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,169 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/idemstore/idemstore/api"
+	"github.com/idemstore/idemstore/internal/idem"
+)
+
+// BatchReserve implements api.ServerInterface.
+func (s *Server) BatchReserve(w http.ResponseWriter, r *http.Request) {
+	s.serveBatch(w, r, false, func(body jsontext.Value, call func(idem.Key) idem.Call) (ask, error) {
+		var in api.BatchReserveItem
+		if err := strict(body, &in); err != nil {
+			return ask{}, err
+		}
+		key, err := itemKey(in.TaskID, in.Attempt)
+		if err != nil {
+			return ask{}, err
+		}
+		return s.reserve(call(key), &api.ReserveRequest{
+			Owner: in.Owner, ReservationID: in.ReservationID, Handler: in.Handler, RequestHash: in.RequestHash,
+			LeaseSeconds: in.LeaseSeconds, Dispatch: in.Dispatch, Scope: in.Scope, Takeovers: in.Takeovers,
+		})
+	})
+}
+
+// BatchRecord implements api.ServerInterface.
+func (s *Server) BatchRecord(w http.ResponseWriter, r *http.Request) {
+	s.serveBatch(w, r, true, func(body jsontext.Value, call func(idem.Key) idem.Call) (ask, error) {
+		var in api.BatchRecordItem
+		ignored, err := lenient(body, &in)
+		if err != nil {
+			return ask{}, err
+		}
+		key, err := itemKey(in.TaskID, in.Attempt)
+		if err != nil {
+			return ask{}, err
+		}
+		return s.record(call(key), &api.RecordRequest{
+			ReservationID: in.ReservationID, Owner: in.Owner, RequestHash: in.RequestHash,
+			RetentionSeconds: in.RetentionSeconds, Response: in.Response,
+		}, ignored)
+	})
+}
+
+func itemKey(taskID string, attempt *api.Attempt) (idem.Key, error) {
+	if attempt == nil {
+		return idem.Key{}, &idem.FieldError{Field: "attempt", Reason: "is required"}
+	}
+	return newKey(taskID, strconv.Itoa(int(*attempt)))
+}
+
+// serveBatch carries out the items as if one after the other. Only a fault outside the items fails the call.
+func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request, lenientOutside bool,
+	read func(body jsontext.Value, call func(idem.Key) idem.Call) (ask, error),
+) {
+	req := requestOf(r.Context())
+	body, err := readBody(w, r, maxBatchBody)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	items, err := readItems(body, lenientOutside)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	req.items = len(items)
+	asks, answers := make([]ask, len(items)), make([]answer, len(items))
+	var cmds []idem.Command
+	for i, item := range items {
+		a, err := read(item, func(k idem.Key) idem.Call { return s.call(req, k) })
+		if err != nil {
+			answers[i] = s.faultOf(req, err)
+			continue
+		}
+		asks[i] = a
+		cmds = append(cmds, a.cmd)
+	}
+	results := s.do(r.Context(), cmds...)
+	if len(results) > 0 && allBusy(results) {
+		s.fail(w, r, idem.ErrBusy)
+		return
+	}
+	for i, a := range asks {
+		if a.cmd == nil {
+			continue
+		}
+		result := results[0]
+		results = results[1:]
+		if result.Err != nil {
+			answers[i] = s.faultOf(req, result.Err)
+			req.err = errors.Join(result.Err) // the last one speaks for all
+			continue
+		}
+		answers[i] = s.answerTo(req, a, &result.Outcome)
+		s.warn(req, result.Outcome.Key, answers[i].code)
+	}
+	s.sendBatch(w, answers)
+}
+
+func allBusy(results []idem.Result) bool {
+	for _, r := range results {
+		if !errors.Is(r.Err, idem.ErrBusy) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Server) sendBatch(w http.ResponseWriter, answers []answer) {
+	out := api.BatchAnswer{Results: make([]api.BatchResult, len(answers))}
+	for i, a := range answers {
+		out.Results[i] = api.BatchResult{Status: a.status, Body: encode(a.body)}
+	}
+	sendJSON(w, http.StatusOK, "application/json", encode(&out))
+}
+
+// readItems takes a batch apart without judging what is in its items, each of which answers for itself.
+func readItems(body []byte, lenientOutside bool) ([]jsontext.Value, error) {
+	// What an item may not have must not fail the call, so only the outside is read strictly.
+	loose := []json.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+	if err := fault(json.Unmarshal(body, new(jsontext.Value), loose...)); err != nil {
+		return nil, err
+	}
+	dec := jsontext.NewDecoder(strings.NewReader(string(body)), loose...)
+	if start, err := dec.ReadToken(); err != nil || start.Kind() != '{' {
+		return nil, &idem.FieldError{Field: "body", Reason: "must be an object"}
+	}
+	var items []jsontext.Value
+	seen := false
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return nil, fault(err)
+		}
+		field := name.String()
+		value, err := dec.ReadValue()
+		switch {
+		case err != nil:
+			return nil, fault(err)
+		case field == "items" && seen:
+			return nil, &idem.FieldError{Field: field, Reason: "stands there twice"}
+		case field == "items":
+			seen = true
+			if err := json.Unmarshal(value, &items, loose...); err != nil || value.Kind() != '[' {
+				return nil, &idem.FieldError{Field: field, Reason: "must be an array"}
+			}
+		case strings.EqualFold(field, "items"):
+			return nil, &idem.FieldError{Field: field, Reason: "must be written items"}
+		case !lenientOutside:
+			return nil, &idem.FieldError{Field: field, Reason: unknownMember}
+		}
+	}
+	switch {
+	case !seen:
+		return nil, &idem.FieldError{Field: "items", Reason: "is required"}
+	case len(items) > idem.MaxBatch:
+		return nil, &idem.FieldError{Field: "items", Reason: "must have at most " + strconv.Itoa(idem.MaxBatch) + " items"}
+	}
+	return items, nil
+}

@@ -1,0 +1,184 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/rs/zerolog"
+
+	"github.com/idemstore/idemstore/internal/idem"
+)
+
+// request is what is known of a request beside its HTTP: who sends it, and what its one line in the log will say.
+type request struct {
+	id       string
+	identity *Identity
+
+	task     string
+	attempt  int32
+	keyed    bool
+	outcome  code
+	repeated bool
+	items    int
+	err      error
+}
+
+type requestKey struct{}
+
+func requestOf(ctx context.Context) *request {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		return r
+	}
+	return &request{id: "none", identity: anonymous}
+}
+
+// entrance gives each request its id and its line in the log, and catches what panics behind it.
+func (s *Server) entrance(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		req := &request{id: requestID(r.Header.Get("X-Request-Id")), identity: anonymous}
+		out := &statusWriter{ResponseWriter: w}
+		out.Header().Set("X-Request-Id", req.id)
+		out.Header().Set("Cache-Control", "no-store")
+		ctx := context.WithValue(r.Context(), requestKey{}, req)
+		// chi fills this in on its way; made here, it is still at hand for the log line.
+		route := chi.NewRouteContext()
+		ctx = context.WithValue(ctx, chi.RouteCtxKey, route)
+		r = r.WithContext(ctx)
+		defer func() {
+			if p := recover(); p != nil {
+				if p == http.ErrAbortHandler {
+					panic(p)
+				}
+				s.log.Error().Str("request_id", req.id).Interface("panic", p).Bytes("stack", debug.Stack()).
+					Msg("a handler panicked")
+				if out.status == 0 {
+					s.problem(out, r, codeInternal, "Something went wrong that should not have; the log has it under this request_id.")
+				}
+			}
+			s.logRequest(r, req, route.RoutePattern(), out.status, time.Since(start))
+		}()
+		next.ServeHTTP(out, r)
+	})
+}
+
+// logRequest writes the one line that a request leaves.
+func (s *Server) logRequest(r *http.Request, req *request, route string, status int, took time.Duration) {
+	level := zerolog.InfoLevel
+	switch {
+	case status >= http.StatusInternalServerError:
+		level = zerolog.ErrorLevel
+	case warns[req.outcome]:
+		level = zerolog.WarnLevel
+	case route == "/healthz" || route == "/readyz":
+		level = zerolog.DebugLevel
+	}
+	line := s.log.WithLevel(level)
+	if level < s.log.GetLevel() {
+		return
+	}
+	line.Str("method", r.Method).Str("route", route).Int("status", status).Dur("duration_ms", took).
+		Str("request_id", req.id).Str("token", req.identity.Name)
+	if req.keyed {
+		line.Str("task_id", req.task).Int32("attempt", req.attempt)
+	}
+	if req.outcome != "" {
+		line.Str("outcome", string(req.outcome))
+	}
+	if req.repeated {
+		line.Bool("repeated", true)
+	}
+	if req.items > 0 {
+		line.Int("items", req.items)
+	}
+	line.AnErr("error", req.err).Msg("request")
+}
+
+// warns are the outcomes that someone should look into.
+var warns = map[code]bool{
+	idem.CodeInDoubt: true, idem.CodeAlreadyRecorded: true, idem.CodeLeaseLost: true, idem.CodeNotHolder: true,
+	idem.CodeRequestMismatch: true,
+}
+
+// warn gives an item of a batch a line of its own where someone should look into it.
+func (s *Server) warn(req *request, key idem.Key, outcome code) {
+	if warns[outcome] {
+		s.log.Warn().Str("request_id", req.id).Str("token", req.identity.Name).Str("task_id", key.TaskID).
+			Int32("attempt", key.Attempt).Str("outcome", string(outcome)).Msg("batch item")
+	}
+}
+
+// requestID takes over a caller's id if it is sane, and makes one if not.
+func requestID(given string) string {
+	if len(given) >= 1 && len(given) <= 128 {
+		sane := true
+		for i := range len(given) {
+			sane = sane && (taken[given[i]])
+		}
+		if sane {
+			return given
+		}
+	}
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return hex.EncodeToString(random[:])
+}
+
+var taken = func() (t [256]bool) {
+	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/+=@~-") {
+		t[c] = true
+	}
+	return t
+}()
+
+// authenticated finds the caller of what is under /v1 by its token, and asks for the role that the route needs.
+func (s *Server) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/v1/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		req := requestOf(r.Context())
+		id, ok := s.tokens.identify(r.Header.Get("Authorization"))
+		if !ok {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="idemstore"`)
+			s.problem(w, r, codeUnauthenticated, "Send Authorization: Bearer and a token that this service knows.")
+			return
+		}
+		req.identity = id
+		if !id.May(RoleWorker) {
+			s.problem(w, r, codeForbidden, "The token "+id.Name+" lacks the role "+string(RoleWorker)+".")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// statusWriter remembers the status for the log.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

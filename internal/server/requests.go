@@ -1,0 +1,343 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"github.com/idemstore/idemstore/api"
+	"github.com/idemstore/idemstore/internal/idem"
+)
+
+// ask is a request in the words of idem, and what the answer says of how it was read.
+type ask struct {
+	cmd     idem.Command
+	wait    time.Duration
+	dropped []string // headers of the response that are never kept
+	ignored []string // members of a record that are not known
+}
+
+// keyOf reads the key from the path.
+func keyOf(r *http.Request) (idem.Key, error) {
+	part := func(name string) string {
+		raw := chi.URLParam(r, name)
+		if r.URL.RawPath != "" {
+			if plain, err := url.PathUnescape(raw); err == nil {
+				return plain
+			}
+		}
+		return raw
+	}
+	return newKey(part("task_id"), part("attempt"))
+}
+
+func newKey(taskID, attempt string) (idem.Key, error) {
+	id, err := idem.ParseTaskID(taskID)
+	if err != nil {
+		return idem.Key{}, err
+	}
+	n, err := idem.ParseAttempt(attempt)
+	return idem.Key{TaskID: id, Attempt: n}, err
+}
+
+// A reader makes a command of a body. Everything in it has been checked when there is no error.
+type reader func(s *Server, call idem.Call, body []byte) (ask, error)
+
+func readReserve(s *Server, call idem.Call, body []byte) (ask, error) {
+	var in api.ReserveRequest
+	if err := strict(body, &in); err != nil {
+		return ask{}, err
+	}
+	wait := number(in.WaitSeconds, 0)
+	if err := idem.Range("wait_seconds", int64(wait), 0, idem.MaxWaitSeconds); err != nil {
+		return ask{}, err
+	}
+	a, err := s.reserve(call, &in)
+	a.wait = time.Duration(wait) * time.Second
+	return a, err
+}
+
+// reserve makes the command of a reserve that came alone or in a batch.
+func (s *Server) reserve(call idem.Call, in *api.ReserveRequest) (ask, error) {
+	cmd := &idem.Reserve{
+		Call: call, Owner: in.Owner, ReservationID: word(in.ReservationID), Handler: word(in.Handler),
+		RequestHash: word(in.RequestHash), LeaseSeconds: number(in.LeaseSeconds, idem.DefaultLease),
+	}
+	if err := notEmpty(member{"reservation_id", in.ReservationID}, member{"handler", in.Handler}, member{"request_hash", in.RequestHash}); err != nil {
+		return ask{}, err
+	}
+	if in.ReservationID == nil {
+		cmd.ReservationID = uuid.NewString()
+	}
+	if in.Dispatch != nil {
+		if !in.Dispatch.Valid() {
+			return ask{}, &idem.FieldError{Field: "dispatch", Reason: `must be "implicit" or "explicit"`}
+		}
+		cmd.Explicit = *in.Dispatch == api.DispatchModeExplicit
+	}
+	if in.Scope != nil {
+		if !in.Scope.Valid() {
+			return ask{}, &idem.FieldError{Field: "scope", Reason: `must be "attempt" or "task"`}
+		}
+		cmd.TaskScope = *in.Scope == api.ScopeTask
+	}
+	if in.Takeovers != nil {
+		for i, t := range *in.Takeovers {
+			if t.Attempt == nil {
+				return ask{}, &idem.FieldError{Field: "takeovers[" + strconv.Itoa(i) + "].attempt", Reason: "is required"}
+			}
+			cmd.Takeovers = append(cmd.Takeovers, idem.Takeover{Attempt: *t.Attempt, Fence: t.Fence})
+		}
+	}
+	return ask{cmd: cmd}, cmd.Validate()
+}
+
+func readDispatch(_ *Server, call idem.Call, body []byte) (ask, error) {
+	var in api.DispatchRequest
+	if err := strict(body, &in); err != nil {
+		return ask{}, err
+	}
+	cmd := &idem.Dispatch{Call: call, ReservationID: in.ReservationID}
+	return ask{cmd: cmd}, cmd.Validate()
+}
+
+func readRenew(_ *Server, call idem.Call, body []byte) (ask, error) {
+	var in api.RenewRequest
+	if err := strict(body, &in); err != nil {
+		return ask{}, err
+	}
+	cmd := &idem.Renew{Call: call, ReservationID: in.ReservationID, LeaseSeconds: number(in.LeaseSeconds, idem.DefaultLease)}
+	return ask{cmd: cmd}, cmd.Validate()
+}
+
+func readRecord(s *Server, call idem.Call, body []byte) (ask, error) {
+	var in api.RecordRequest
+	ignored, err := lenient(body, &in)
+	if err != nil {
+		return ask{}, err
+	}
+	return s.record(call, &in, ignored)
+}
+
+// record makes the command of a record that came alone or in a batch.
+func (s *Server) record(call idem.Call, in *api.RecordRequest, ignored []string) (ask, error) {
+	if err := notEmpty(member{"reservation_id", in.ReservationID}, member{"owner", in.Owner}, member{"request_hash", in.RequestHash}); err != nil {
+		return ask{}, err
+	}
+	if in.RetentionSeconds != nil {
+		// Here, as 0 stands for the policy's from now on.
+		if err := idem.Range("retention_seconds", int64(*in.RetentionSeconds), idem.MinRetention, idem.MaxRetention); err != nil {
+			return ask{}, err
+		}
+	}
+	response, dropped, err := s.response(in.Response)
+	if err != nil {
+		return ask{}, err
+	}
+	cmd := &idem.Record{
+		Call: call, ReservationID: word(in.ReservationID), Owner: word(in.Owner), RequestHash: word(in.RequestHash),
+		RetentionSeconds: number(in.RetentionSeconds, 0), Response: response,
+	}
+	return ask{cmd: cmd, dropped: dropped, ignored: ignored}, cmd.Validate()
+}
+
+func readRelease(s *Server, call idem.Call, body []byte) (ask, error) {
+	var in api.ReleaseRequest
+	if err := strict(body, &in); err != nil {
+		return ask{}, err
+	}
+	if err := notEmpty(member{"reason", in.Reason}); err != nil {
+		return ask{}, err
+	}
+	response, dropped, err := s.response(in.Response)
+	if err != nil {
+		return ask{}, err
+	}
+	cmd := &idem.Release{
+		Call: call, ReservationID: in.ReservationID, Reason: word(in.Reason), Response: response,
+		EarlierNotDone: in.EarlierNotDone != nil && *in.EarlierNotDone,
+	}
+	return ask{cmd: cmd, dropped: dropped}, cmd.Validate()
+}
+
+// response reads an offered response, less the headers that are never kept.
+func (s *Server) response(in *api.OfferedResponse) (*idem.Response, []string, error) {
+	if in == nil {
+		return nil, nil, nil
+	}
+	out := &idem.Response{
+		Status: number(in.Status, idem.DefaultStatus), Omitted: in.BodyOmitted != nil && *in.BodyOmitted,
+		BodySHA256: word(in.BodySha256),
+	}
+	if in.BodySize != nil {
+		out.BodySize = *in.BodySize
+	} else if out.Omitted {
+		return nil, nil, &idem.FieldError{Field: "response.body_size", Reason: "is required where the body is omitted"}
+	}
+	switch {
+	case in.Body != nil && in.BodyBase64 != nil:
+		return nil, nil, &idem.FieldError{Field: "response.body_base64", Reason: "must not stand beside body"}
+	case in.Body != nil:
+		out.HasBody, out.Body = true, []byte(*in.Body)
+	case in.BodyBase64 != nil:
+		out.HasBody, out.Body = true, *in.BodyBase64
+	}
+	if int64(len(out.Body)) > s.config.MaxBodyBytes {
+		return nil, nil, &errTooLarge{limit: s.config.MaxBodyBytes, response: true}
+	}
+	var dropped []string
+	if in.Headers != nil {
+		headers, err := readHeaders(jsontext.Value(*in.Headers))
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, h := range headers {
+			if !s.denied[strings.ToLower(h[0])] {
+				out.Headers = append(out.Headers, h)
+			} else if !slices.Contains(dropped, h[0]) {
+				dropped = append(dropped, h[0])
+			}
+		}
+	}
+	return out, dropped, nil
+}
+
+// readHeaders reads headers as pairs, or as an object of strings or arrays of strings, in the order in which they stand.
+func readHeaders(value jsontext.Value) ([]idem.Header, error) {
+	const want = `must be [name, value] pairs, or an object of strings or arrays of strings`
+	wrong := &idem.FieldError{Field: "response.headers", Reason: want}
+	var headers []idem.Header
+	switch value.Kind() {
+	case 'n':
+		return nil, nil
+	case '[':
+		var pairs [][]*string
+		if err := json.Unmarshal(value, &pairs); err != nil {
+			return nil, wrong
+		}
+		for _, p := range pairs {
+			if len(p) != 2 || p[0] == nil || p[1] == nil {
+				return nil, wrong
+			}
+			headers = append(headers, idem.Header{*p[0], *p[1]})
+		}
+		return headers, nil
+	case '{':
+	default:
+		return nil, wrong
+	}
+	dec := jsontext.NewDecoder(strings.NewReader(string(value)))
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, wrong
+	}
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return nil, wrong
+		}
+		key := name.String() // before the next read, which voids the token
+		v, err := dec.ReadValue()
+		if err != nil {
+			return nil, wrong
+		}
+		var one *string
+		var many []*string
+		if v.Kind() == '[' {
+			err = json.Unmarshal(v, &many)
+		} else {
+			err = json.Unmarshal(v, &one)
+			many = []*string{one}
+		}
+		if err != nil || slices.Contains(many, nil) {
+			return nil, wrong
+		}
+		for _, v := range many {
+			headers = append(headers, idem.Header{key, *v})
+		}
+	}
+	return headers, nil
+}
+
+// replayForm is how a replay is wanted.
+type replayForm struct {
+	raw    bool // the bytes alone
+	base64 bool
+}
+
+// readReplay reads a replay's query as strictly as a body.
+func readReplay(call idem.Call, rawQuery string) (ask, replayForm, error) {
+	var form replayForm
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return ask{}, form, &idem.FieldError{Field: "query", Reason: "is not URL-encoded"}
+	}
+	cmd := &idem.Replay{Call: call, Owner: call.Token}
+	var wait int64
+	for name, values := range query {
+		value := values[0]
+		switch {
+		case !slices.Contains([]string{"owner", "wait_seconds", "body", "raw"}, name):
+			return ask{}, form, &idem.FieldError{Field: name, Reason: unknownMember}
+		case len(values) > 1:
+			return ask{}, form, &idem.FieldError{Field: name, Reason: "stands there twice"}
+		}
+		switch name {
+		case "owner":
+			cmd.Owner = value
+		case "wait_seconds":
+			if wait, err = strconv.ParseInt(value, 10, 32); err != nil || strconv.FormatInt(wait, 10) != value {
+				wait = -1
+			}
+			if err := idem.Range(name, wait, 0, idem.MaxWaitSeconds); err != nil {
+				return ask{}, form, err
+			}
+		case "body":
+			if form.base64 = value == "base64"; !form.base64 {
+				return ask{}, form, &idem.FieldError{Field: name, Reason: `must be "base64"`}
+			}
+		case "raw":
+			if form.raw = value == "true"; !form.raw && value != "false" {
+				return ask{}, form, &idem.FieldError{Field: name, Reason: "must be true or false"}
+			}
+		}
+	}
+	return ask{cmd: cmd, wait: time.Duration(wait) * time.Second}, form, cmd.Validate()
+}
+
+// member is an optional member of a request.
+type member struct {
+	name  string
+	value *string
+}
+
+// notEmpty refuses an optional member that is there and says nothing: most often a variable that was not set.
+func notEmpty(members ...member) error {
+	for _, m := range members {
+		if m.value != nil && *m.value == "" {
+			return &idem.FieldError{Field: m.name, Reason: "must not be empty; leave it out instead"}
+		}
+	}
+	return nil
+}
+
+func word(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func number(n *int, otherwise int) int {
+	if n == nil {
+		return otherwise
+	}
+	return *n
+}
