@@ -157,8 +157,8 @@ type versionCmd struct{}
 
 // Run implements the subcommand.
 func (versionCmd) Run(e *env) error {
-	fmt.Fprintln(e.stdout, "idemstore", version())
-	return nil
+	_, err := fmt.Fprintln(e.stdout, "idemstore", version())
+	return err
 }
 
 // release is set by the linker.

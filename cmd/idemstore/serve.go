@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/idemstore/idemstore/internal/idem"
 	"github.com/idemstore/idemstore/internal/server"
 	"github.com/idemstore/idemstore/internal/store"
 )
@@ -51,6 +52,12 @@ func (c *serveCmd) Run(e *env) error {
 	return newService(conf, c.settings, e.stdout).run(e.ctx)
 }
 
+// keeper is what carries commands out, and is closed when the last of them is committed.
+type keeper interface {
+	idem.Keeper
+	Close()
+}
+
 // service is a running idemstore.
 type service struct {
 	config
@@ -58,9 +65,10 @@ type service struct {
 	log         zerolog.Logger
 	tokens      server.Tokens
 	certificate atomic.Pointer[tls.Certificate]
+	hangup      chan os.Signal
 
 	backend store.Backend
-	batcher *store.Batcher
+	keeper  keeper
 	server  *server.Server
 	http    *http.Server
 }
@@ -69,13 +77,16 @@ func newService(c config, s settings, logTo io.Writer) *service {
 	if c.logForPeople {
 		logTo = zerolog.ConsoleWriter{Out: logTo, TimeFormat: time.TimeOnly, NoColor: logTo != os.Stdout}
 	}
-	v := &service{config: c, settings: s, log: zerolog.New(logTo).Level(c.logLevel).With().Timestamp().Logger()}
+	v := &service{config: c, settings: s, hangup: make(chan os.Signal, 1), log: zerolog.New(logTo).Level(c.logLevel).With().Timestamp().Logger()}
 	v.certificate.Store(c.certificate)
 	return v
 }
 
 // run serves until the context ends: bind, open, serve; then not ready, drain, flush, close.
 func (v *service) run(ctx context.Context) error {
+	// Before anybody can know that it runs: SIGHUP ends a program that has not said otherwise.
+	signal.Notify(v.hangup, syscall.SIGHUP)
+	defer signal.Stop(v.hangup)
 	if v.tokensFile != "" {
 		if err := loadTokens(&v.tokens, v.tokensFile); err != nil {
 			return err
@@ -97,8 +108,11 @@ func (v *service) run(ctx context.Context) error {
 	if err := v.checkStore(ctx); err != nil {
 		return err
 	}
-	v.batcher = store.NewBatcher(v.backend, v.policy)
-	v.server = server.New(v.batcher, &v.tokens, v.log, v.config.server)
+	v.keeper = store.NewBatcher(v.backend, v.policy)
+	if os.Getenv("IDEMSTORE_TEST_ONE_AT_A_TIME") != "" { // only for the benchmark, to show what group commit is worth
+		v.keeper = store.NewDirect(v.backend, v.policy)
+	}
+	v.server = server.New(v.keeper, &v.tokens, v.log, v.config.server)
 	v.http = v.newHTTP(v.server)
 	v.announce(api.Addr(), metrics)
 	return v.serve(ctx, api, metrics)
@@ -151,14 +165,17 @@ func (v *service) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
 	defer cancel()
 	v.server.Drain()
-	time.Sleep(stopNotice)
+	select {
+	case <-time.After(stopNotice):
+	case <-ctx.Done():
+	}
 	err := v.http.Shutdown(ctx)
 	if err != nil {
 		_ = v.http.Close()
 		err = fmt.Errorf("requests were still open after %s: %w", stopBudget, err)
 	}
 	flushed := make(chan struct{})
-	go func() { v.batcher.Close(); close(flushed) }()
+	go func() { v.keeper.Close(); close(flushed) }()
 	select {
 	case <-flushed:
 	case <-ctx.Done():
@@ -186,14 +203,11 @@ func (v *service) keepUp(ctx context.Context) {
 
 // reloadOnHangup reads tokens and certificate again on SIGHUP. What cannot be read leaves the old in place.
 func (v *service) reloadOnHangup(ctx context.Context) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hangup:
+		case <-v.hangup:
 		}
 		var err error
 		if v.tokensFile != "" {

@@ -14,7 +14,7 @@ type Direct struct {
 
 // NewDirect returns a Direct over a store.
 func NewDirect(s idem.Store, policy idem.Policy) *Direct {
-	return &Direct{judge{store: s, policy: policy, clock: &clock{}, watch: &watchers{}}}
+	return &Direct{judge{store: s, policy: policy, clock: &clock{}, watch: &watchers{}, recent: &recent{}}}
 }
 
 // Do implements idem.Keeper.
@@ -31,3 +31,6 @@ func (d *Direct) Watch(taskID string) (<-chan struct{}, func()) { return d.judge
 
 // Ready implements idem.Keeper.
 func (d *Direct) Ready(ctx context.Context) error { return d.judge.store.Ready(ctx) }
+
+// Close does nothing: no command outlives its caller.
+func (d *Direct) Close() {}

@@ -31,7 +31,7 @@ type judge struct {
 	policy idem.Policy
 	clock  *clock
 	watch  *watchers
-	recent *recent // nil: nothing is guessed of written keys
+	recent *recent
 	apart  apart
 }
 
@@ -354,11 +354,8 @@ func (j *judge) splitUp(dockets []*docket) {
 		fail(dockets, idem.ErrUnavailable)
 		return
 	}
-	alone := &judge{store: j.store, policy: j.policy, clock: j.clock, watch: j.watch}
+	alone := &judge{store: j.store, policy: j.policy, clock: j.clock, watch: j.watch, recent: j.recent}
 	for _, d := range dockets {
-		for attempt := range d.changes {
-			j.recent.drop(idem.Key{TaskID: d.taskID, Attempt: attempt})
-		}
 		j.apart.waiting.Add(1)
 		j.apart.Go(func() {
 			defer j.apart.waiting.Add(-1)

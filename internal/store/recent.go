@@ -1,6 +1,10 @@
 package store
 
-import "github.com/idemstore/idemstore/internal/idem"
+import (
+	"sync"
+
+	"github.com/idemstore/idemstore/internal/idem"
+)
 
 // recent remembers what this replica has just written, as guesses for what comes next on the same keys: a record
 // follows its reserve. A wrong guess costs a second try, never a wrong answer, so nothing is ever invalidated for
@@ -8,6 +12,7 @@ import "github.com/idemstore/idemstore/internal/idem"
 //
 // Two generations, the older dropped whole when the younger is full, bound its memory without a list to keep in order.
 type recent struct {
+	mu         sync.Mutex
 	young, old map[idem.Key]*idem.Entry
 	size       int
 }
@@ -19,9 +24,8 @@ const (
 )
 
 func (r *recent) get(k idem.Key) *idem.Entry {
-	if r == nil {
-		return nil
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if e := r.young[k]; e != nil {
 		return e
 	}
@@ -29,15 +33,15 @@ func (r *recent) get(k idem.Key) *idem.Entry {
 }
 
 func (r *recent) put(e *idem.Entry) {
-	if r == nil {
-		return
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	size := recentEntry
 	if e.Response != nil {
 		size += len(e.Response.Body)
 	}
 	if size > recentEntry+recentBody {
-		r.drop(e.Key)
+		delete(r.young, e.Key)
+		delete(r.old, e.Key)
 		return
 	}
 	if r.young == nil || r.size+size > recentBytes {
@@ -48,8 +52,8 @@ func (r *recent) put(e *idem.Entry) {
 }
 
 func (r *recent) drop(k idem.Key) {
-	if r != nil {
-		delete(r.young, k)
-		delete(r.old, k)
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.young, k)
+	delete(r.old, k)
 }

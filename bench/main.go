@@ -1,0 +1,89 @@
+// Command bench measures idemstore against its reference, pgbench, side by side on one Postgres: same server, same
+// durability, same columns, interleaved, several rounds. Absolute times mean little on a shared machine; ratios do.
+//
+//	go run ./bench            the whole table, some ten minutes
+//	go run ./bench -short     under a minute, and fails when the pair ratio falls under -floor
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"time"
+)
+
+func main() {
+	short := flag.Bool("short", false, "only pairs at 64 connections and pgbench, one connection count; fails under -floor")
+	floor := flag.Float64("floor", 0.7, "with -short: the least pair ratio that passes")
+	rounds := flag.Int("rounds", 3, "rounds; the table shows medians")
+	seconds := flag.Int("seconds", 4, "seconds a measurement")
+	only := flag.String("only", "", "only the measurements whose name contains this, and pgbench")
+	profile := flag.String("cpuprofile", "", "file for a CPU profile of the load generator")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *short, *floor, *rounds, time.Duration(*seconds)*time.Second, *only, *profile); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// measurement is a line of the table.
+type measurement struct {
+	name string
+	run  func(d time.Duration) (result, error)
+}
+
+// bench is one Postgres, and idemstore in front of it.
+type bench struct {
+	dir     string
+	db      *postgres
+	service *service
+}
+
+func run(ctx context.Context, short bool, floor float64, rounds int, d time.Duration, only, profile string) error {
+	b, err := newBench(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	stopProfile, err := profileTo(profile)
+	if err != nil {
+		return err
+	}
+	defer stopProfile()
+	list := b.measurements()
+	if short {
+		list, rounds = shortOnes(list), 3
+	}
+	list = slices.DeleteFunc(list, func(m measurement) bool { return !wanted(m.name, only) })
+	results := make(map[string][]result)
+	for round := range rounds {
+		for _, m := range list {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			r, err := m.run(d)
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+			results[m.name] = append(results[m.name], r)
+			fmt.Fprintf(os.Stderr, "round %d  %-34s %9.0f/s  p50 %-10s p99 %s\n", round+1, m.name, r.ops, r.p50, r.p99)
+		}
+	}
+	fmt.Printf("%s, %d CPUs, %s; Postgres %s, default durability; medians of %d rounds of %s\n\n",
+		runtime.Version(), runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), b.db.version, rounds, d)
+	table(os.Stdout, list, results)
+	figures := ratios(results)
+	printRatios(os.Stdout, figures)
+	if short {
+		if got := figures[0].value; got < floor {
+			return fmt.Errorf("pairs at 64 connections are %.2f of pgbench's, under the floor of %.2f: is group commit broken?", got, floor)
+		}
+	}
+	return nil
+}
