@@ -23,7 +23,18 @@ func main() {
 	seconds := flag.Int("seconds", 4, "seconds a measurement")
 	only := flag.String("only", "", "only the measurements whose name contains this, and pgbench")
 	profile := flag.String("cpuprofile", "", "file for a CPU profile of the load generator")
+	against := flag.String("against", "", "only drive pairs at 64 connections against the service at this host:port on loopback, to profile it")
 	flag.Parse()
+	if *against != "" {
+		b := &bench{service: &service{address: *against}}
+		r, err := b.run(64, time.Duration(*seconds)*time.Second, 0, pair)
+		fmt.Printf("%.0f pairs/s  p50 %s  p99 %s\n", r.ops, r.p50, r.p99)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *short, *floor, *rounds, time.Duration(*seconds)*time.Second, *only, *profile); err != nil {

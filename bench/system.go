@@ -228,7 +228,10 @@ func (p *postgres) stop() {
 type cpu struct{ service, db, load time.Duration }
 
 func (b *bench) cpu() cpu {
-	c := cpu{service: processTime(b.service.cmd.Process.Pid, false)}
+	var c cpu
+	if b.service.cmd != nil {
+		c.service = processTime(b.service.cmd.Process.Pid, false)
+	}
 	if b.db != nil {
 		c.db = b.db.cpu()
 	}
