@@ -35,7 +35,6 @@ func NewBatcher(s idem.Store, policy idem.Policy) *Batcher {
 	const lanes = 1 // measured: more are slower on two cores
 	for range lanes {
 		l := &lane{judge: judge{store: s, policy: policy, clock: &clock{}, watch: &b.watch, recent: &recent{}}}
-		l.judge.apart.places = make(chan struct{}, atATime)
 		l.more.L = &l.mu
 		b.lanes = append(b.lanes, l)
 		b.done.Go(l.run)
@@ -211,6 +210,6 @@ func (l *lane) close() {
 func (l *lane) run() {
 	defer l.judge.apart.Wait()
 	for calls := l.take(); len(calls) > 0; calls = l.take() {
-		l.judge.round(calls)
+		_ = l.judge.round(calls) // every caller has been told
 	}
 }

@@ -19,10 +19,10 @@ const (
 	maxTries = 8
 	// storeTime bounds one load or swap.
 	storeTime = 6 * time.Second
-	// maxApart bounds how many tasks wait to be carried out one by one, and atATime how many are at a time, after a swap
-	// that failed for one of them.
-	maxApart = 4 * maxRound
-	atATime  = 4
+	// apartAtATime bounds how many tasks are carried out at a time, each by itself, after a swap that failed for one of
+	// them; apartFailures how many may fail in a row before the fault is taken to be the store's.
+	apartAtATime  = 4
+	apartFailures = 3
 )
 
 // judge carries rounds of commands out: load or guess, decide, swap, and again for what others changed meanwhile.
@@ -32,14 +32,7 @@ type judge struct {
 	clock  *clock
 	watch  *watchers
 	recent *recent
-	apart  apart
-}
-
-// apart is the tasks that are carried out one by one, aside from the lane.
-type apart struct {
-	sync.WaitGroup
-	waiting atomic.Int64
-	places  chan struct{}
+	apart  sync.WaitGroup // what is carried out aside from the lane
 }
 
 // docket is the commands of a round on one task, in order, and what is known and changed of it.
@@ -62,17 +55,21 @@ type verdict struct {
 	depends []int32 // attempts
 }
 
-// round carries commands out and answers each.
-func (j *judge) round(calls []*call) {
+// round carries commands out and answers each. It returns what kept it from writing, if anything did.
+func (j *judge) round(calls []*call) error {
 	dockets := j.sort(calls)
 	for try := 0; len(dockets) > 0; try++ {
 		if try == maxTries {
-			fail(dockets, fmt.Errorf("%w: others kept changing the key", idem.ErrUnavailable))
-			return
+			err := fmt.Errorf("%w: others kept changing the key", idem.ErrUnavailable)
+			fail(dockets, err)
+			return err
 		}
-		dockets = j.decide(dockets)
-		dockets = j.swap(dockets)
+		var err error
+		if dockets, err = j.swap(j.decide(dockets)); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // sort makes a docket of each task, and guesses what is stored of those whose guess a change can prove.
@@ -263,19 +260,19 @@ func fold(a, b idem.Change) *idem.Change {
 
 // swap writes the dockets' changes, and answers the commands whose changes were written. It returns the dockets with
 // commands that must be decided anew.
-func (j *judge) swap(dockets []*docket) []*docket {
+func (j *judge) swap(dockets []*docket) ([]*docket, error) {
 	changes := collect(dockets)
 	if len(changes) == 0 {
-		return nil
+		return nil, nil
 	}
 	written, err := j.write(changes)
 	switch {
 	case errors.Is(err, idem.ErrNotWritten) && len(dockets) > 1:
 		j.splitUp(dockets)
-		return nil
+		return nil, nil
 	case err != nil:
 		fail(dockets, err)
-		return nil
+		return nil, err
 	}
 	lost := make(map[idem.Key]bool)
 	for i, c := range changes {
@@ -288,7 +285,7 @@ func (j *judge) swap(dockets []*docket) []*docket {
 			j.watch.changed(c.Entry.TaskID)
 		}
 	}
-	return slices.DeleteFunc(dockets, func(d *docket) bool { return d.settle(lost) })
+	return slices.DeleteFunc(dockets, func(d *docket) bool { return d.settle(lost) }), nil
 }
 
 // settle answers the commands whose changes were written, keeps the others to be decided anew on what is stored, and
@@ -347,21 +344,29 @@ func (j *judge) write(changes []idem.Change) ([]bool, error) {
 	return written, nil
 }
 
-// splitUp carries tasks out one by one, aside, after a swap that failed for what may lie in one of them: neither they
-// nor the lane's next rounds are punished for it.
+// splitUp carries tasks out each by itself, aside, after a swap that failed for what may lie in one of them: neither
+// they nor the lane's next rounds are punished for it. Where one after the other fails, the fault is the store's, and
+// the rest is spared the asking.
 func (j *judge) splitUp(dockets []*docket) {
-	if j.apart.waiting.Load() > maxApart {
-		fail(dockets, idem.ErrUnavailable)
-		return
-	}
 	alone := &judge{store: j.store, policy: j.policy, clock: j.clock, watch: j.watch, recent: j.recent}
+	next := make(chan *docket, len(dockets))
 	for _, d := range dockets {
-		j.apart.waiting.Add(1)
+		next <- d
+	}
+	close(next)
+	var failures atomic.Int32
+	for range min(apartAtATime, len(dockets)) {
 		j.apart.Go(func() {
-			defer j.apart.waiting.Add(-1)
-			j.apart.places <- struct{}{}
-			defer func() { <-j.apart.places }()
-			alone.round(d.calls)
+			for d := range next {
+				switch {
+				case failures.Load() >= apartFailures:
+					fail([]*docket{d}, idem.ErrUnavailable)
+				case alone.round(d.calls) != nil:
+					failures.Add(1)
+				default:
+					failures.Store(0)
+				}
+			}
 		})
 	}
 }
