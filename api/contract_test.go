@@ -24,6 +24,7 @@ func document(t *testing.T) *openapi3.T {
 }
 
 func TestDocumentIsValid(t *testing.T) {
+	t.Parallel()
 	err := document(t).Validate(context.Background(),
 		openapi3.EnableExamplesValidation(), openapi3.EnableSchemaDefaultsValidation(),
 		openapi3.EnableSchemaPatternValidation(), openapi3.EnableMultiError())
@@ -64,6 +65,7 @@ func answers(doc *openapi3.T) []answer {
 // TestExamplesFitTheirSchemas goes beyond what Validate does: each example is held to its schema in its direction, and
 // none is left without a place.
 func TestExamplesFitTheirSchemas(t *testing.T) {
+	t.Parallel()
 	doc := document(t)
 	unused := make(map[string]bool)
 	for name := range doc.Components.Examples {
@@ -98,6 +100,7 @@ func TestExamplesFitTheirSchemas(t *testing.T) {
 }
 
 func TestParameterExamplesFitTheirSchemas(t *testing.T) {
+	t.Parallel()
 	doc := document(t)
 	seen := 0
 	for _, item := range doc.Paths.Map() {
@@ -122,6 +125,7 @@ func TestParameterExamplesFitTheirSchemas(t *testing.T) {
 }
 
 func TestProblemExamplesAgreeWithThemselves(t *testing.T) {
+	t.Parallel()
 	doc := document(t)
 	shown := make(map[string]bool)
 	for _, a := range answers(doc) {
@@ -164,6 +168,7 @@ func TestProblemExamplesAgreeWithThemselves(t *testing.T) {
 
 // TestAnswersCarryTheCommonHeaders: so that a test which validates answers against the document sees them missing.
 func TestAnswersCarryTheCommonHeaders(t *testing.T) {
+	t.Parallel()
 	for _, a := range answers(document(t)) {
 		required := []string{"X-Request-Id", "Cache-Control"}
 		switch {
@@ -184,6 +189,7 @@ func TestAnswersCarryTheCommonHeaders(t *testing.T) {
 }
 
 func TestOperationsListTheirAnswers(t *testing.T) {
+	t.Parallel()
 	for route, op := range operations(document(t)) {
 		var statuses []string
 		for status := range op.Responses.Map() {
@@ -223,6 +229,7 @@ func TestOperationsListTheirAnswers(t *testing.T) {
 
 // TestObjectsAreClosed: requests are refused for what is unknown, answers are tested for it; only record is lenient.
 func TestObjectsAreClosed(t *testing.T) {
+	t.Parallel()
 	lenient := []string{"RecordRequest", "BatchRecordItem", "OfferedResponse"}
 	objects := 0
 	for name, ref := range document(t).Components.Schemas {
@@ -244,6 +251,7 @@ func TestObjectsAreClosed(t *testing.T) {
 
 // TestOptionalRequestMembersMayBeNull: null is the member left out.
 func TestOptionalRequestMembersMayBeNull(t *testing.T) {
+	t.Parallel()
 	doc := document(t)
 	for _, name := range []string{
 		"ReserveRequest", "DispatchRequest", "RenewRequest", "RecordRequest", "ReleaseRequest",
@@ -260,6 +268,7 @@ func TestOptionalRequestMembersMayBeNull(t *testing.T) {
 }
 
 func TestSchemasSayWhatTheLimitsSay(t *testing.T) {
+	t.Parallel()
 	doc := document(t)
 	item := func(schema string, path ...string) *openapi3.Schema {
 		s := doc.Components.Schemas[schema].Value

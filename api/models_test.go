@@ -48,6 +48,7 @@ var models = map[string]reflect.Type{
 
 // TestModelsAreTheSchemas sees a document that was changed without generating again, and what would make JSON surprising.
 func TestModelsAreTheSchemas(t *testing.T) {
+	t.Parallel()
 	doc := document(t)
 	for name, ref := range doc.Components.Schemas {
 		schema := ref.Value
@@ -90,6 +91,7 @@ func TestModelsAreTheSchemas(t *testing.T) {
 
 // TestModelsKeepExamples reads each example strictly into its model and writes it again: nothing is lost, nothing added.
 func TestModelsKeepExamples(t *testing.T) {
+	t.Parallel()
 	kept := 0
 	keep := func(where string, content openapi3.Content) {
 		for _, media := range content {
@@ -163,6 +165,7 @@ func plain(t *testing.T, data []byte) any {
 }
 
 func TestHandlerRoutesWhatIsDocumented(t *testing.T) {
+	t.Parallel()
 	router := chi.NewRouter()
 	api.HandlerFromMux(api.Unimplemented{}, router)
 	var got, want []string
@@ -200,6 +203,7 @@ func (echo) Reserve(w http.ResponseWriter, r *http.Request, taskID api.TaskID, a
 }
 
 func TestClientSpeaksToHandler(t *testing.T) {
+	t.Parallel()
 	srv := httptest.NewServer(api.Handler(echo{}))
 	defer srv.Close()
 	client, err := api.NewClientWithResponses(srv.URL)

@@ -23,6 +23,7 @@ func main() {
 	seconds := flag.Int("seconds", 4, "seconds a measurement")
 	only := flag.String("only", "", "only the measurements whose name contains this, and pgbench")
 	profile := flag.String("cpuprofile", "", "file for a CPU profile of the load generator")
+	rows := flag.Int("grow", 0, "instead, measure pairs and replays at no rows and at so many")
 	against := flag.String("against", "", "only drive pairs at 64 connections against the service at this host:port on loopback, to profile it")
 	flag.Parse()
 	if *against != "" {
@@ -37,10 +38,25 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *short, *floor, *rounds, time.Duration(*seconds)*time.Second, *only, *profile); err != nil {
+	o := options{*short, *floor, *rounds, time.Duration(*seconds) * time.Second, *only, *rows}
+	stopProfile, err := profileTo(*profile)
+	if err == nil {
+		err = run(ctx, o)
+		stopProfile()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+type options struct {
+	short  bool
+	floor  float64
+	rounds int
+	each   time.Duration
+	only   string
+	grow   int
 }
 
 // measurement is a line of the table.
@@ -56,29 +72,27 @@ type bench struct {
 	service *service
 }
 
-func run(ctx context.Context, short bool, floor float64, rounds int, d time.Duration, only, profile string) error {
+func run(ctx context.Context, o options) error {
 	b, err := newBench(ctx)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	stopProfile, err := profileTo(profile)
-	if err != nil {
-		return err
+	if o.grow > 0 {
+		return b.grow(o.grow, o.rounds, o.each)
 	}
-	defer stopProfile()
 	list := b.measurements()
-	if short {
-		list, rounds = shortOnes(list), 3
+	if o.short {
+		list, o.rounds = shortOnes(list), 3
 	}
-	list = slices.DeleteFunc(list, func(m measurement) bool { return !wanted(m.name, only) })
+	list = slices.DeleteFunc(list, func(m measurement) bool { return !wanted(m.name, o.only) })
 	results := make(map[string][]result)
-	for round := range rounds {
+	for round := range o.rounds {
 		for _, m := range list {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			r, err := m.run(d)
+			r, err := m.run(o.each)
 			if err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
@@ -87,14 +101,12 @@ func run(ctx context.Context, short bool, floor float64, rounds int, d time.Dura
 		}
 	}
 	fmt.Printf("%s, %d CPUs, %s; Postgres %s, default durability; medians of %d rounds of %s\n\n",
-		runtime.Version(), runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), b.db.version, rounds, d)
+		runtime.Version(), runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), b.db.version, o.rounds, o.each)
 	table(os.Stdout, list, results)
 	figures := ratios(results)
 	printRatios(os.Stdout, figures)
-	if short {
-		if got := figures[0].value; got < floor {
-			return fmt.Errorf("pairs at 64 connections are %.2f of pgbench's, under the floor of %.2f: is group commit broken?", got, floor)
-		}
+	if got := figures[0].value; o.short && got < o.floor {
+		return fmt.Errorf("pairs at 64 connections are %.2f of pgbench's, under the floor of %.2f: is group commit broken?", got, o.floor)
 	}
 	return nil
 }

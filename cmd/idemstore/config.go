@@ -128,7 +128,7 @@ func checkDatabaseURL(u string) error {
 	if (scheme == "postgres" || scheme == "postgresql") && strings.HasPrefix(rest, "//") || scheme == "sqlite" && rest != "" {
 		return nil
 	}
-	return errors.New("want postgres://HOST/DATABASE, sqlite:PATH or sqlite::memory:") // not quoted: there may be a password in it
+	return errors.New("want postgres://HOST/DATABASE, sqlite:PATH, or sqlite::memory: for tests") // not quoted: there may be a password in it
 }
 
 func checkAddress(a string) error {

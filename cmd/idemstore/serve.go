@@ -150,6 +150,7 @@ func (v *service) serve(ctx context.Context, api, metrics net.Listener) error {
 		group.Go(func() error { return ignoreClosed(aside.Serve(metrics)) })
 	}
 	group.Go(func() error { v.keepUp(running); return nil })
+	group.Go(func() error { v.purge(running); return nil })
 	group.Go(func() error { v.reloadOnHangup(running); return nil })
 	group.Go(func() error {
 		<-running.Done()
@@ -199,6 +200,13 @@ func (v *service) keepUp(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// purge deletes what is past its retention.
+func (v *service) purge(ctx context.Context) {
+	store.NewPurger(v.backend, v.keeper, v.eventRetention).Run(ctx, func(err error) {
+		v.log.Warn().Err(err).Msg("the purge goes on a little later; nothing is lost")
+	})
 }
 
 // reloadOnHangup reads tokens and certificate again on SIGHUP. What cannot be read leaves the old in place.

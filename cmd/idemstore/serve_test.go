@@ -247,7 +247,7 @@ func TestTokensAreReadAgainOnHangup(t *testing.T) {
 func TestSlowClientsAreLetGo(t *testing.T) {
 	t.Parallel()
 	p := start(t, []string{"IDEMSTORE_DATABASE_URL=sqlite::memory:"})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}

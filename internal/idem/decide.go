@@ -1,7 +1,7 @@
 package idem
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -99,7 +99,7 @@ func (d *decider) others() []*Entry {
 		return d.rest
 	}
 	d.looked = true
-	for attempt := range d.task.Entries {
+	for _, attempt := range slices.Backward(slices.Sorted(maps.Keys(d.task.Entries))) {
 		if attempt == d.key.Attempt {
 			continue
 		}
@@ -107,7 +107,6 @@ func (d *decider) others() []*Entry {
 			d.rest = append(d.rest, e)
 		}
 	}
-	slices.SortFunc(d.rest, func(a, b *Entry) int { return cmp.Compare(b.Attempt, a.Attempt) })
 	return d.rest
 }
 
@@ -123,6 +122,7 @@ func (d *decider) show(code Code, e *Entry) {
 	switch code {
 	case CodeReserved, CodeRecorded, CodeDispatched, CodeRenewed, CodeReleased:
 		d.out.OK = true
+	default: // refused
 	}
 }
 

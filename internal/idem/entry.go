@@ -44,6 +44,7 @@ type Former struct {
 type Spent struct {
 	ReservationID string `json:"id"`
 	Owner         string `json:"owner"`
+	Fence         int64  `json:"fence"`
 	Released      bool   `json:"released,omitzero"`
 }
 
@@ -158,12 +159,13 @@ func (e *Entry) mayRecord(id string) bool {
 	return e.ReservationID == id && e.State == Released && e.ByOperator && e.MayHaveActed()
 }
 
-// ownerOf is the owner of a reservation that the key knows.
-func (e *Entry) ownerOf(id string) string {
+// acting is whose grant a reservation that the key knows is, and its fence: what the trail tells of a call that names it.
+func (e *Entry) acting(id string) (owner string, fence int64) {
 	if i := e.spent(id); i >= 0 {
-		return e.Spent[i].Owner
+		return e.Spent[i].Owner, e.Spent[i].Fence
 	}
-	return e.grantOf(id).Owner
+	g := e.grantOf(id)
+	return g.Owner, g.Fence
 }
 
 // grantOf is the grant that the reservation names, if it is the current one or may have acted.
@@ -197,7 +199,7 @@ func (e *Entry) retire() {
 }
 
 func (e *Entry) spend(g Grant, released bool) {
-	e.Spent = append(e.Spent, Spent{ReservationID: g.ReservationID, Owner: g.Owner, Released: released})
+	e.Spent = append(e.Spent, Spent{ReservationID: g.ReservationID, Owner: g.Owner, Fence: g.Fence, Released: released})
 	if over := len(e.Spent) - maxSpent; over > 0 {
 		e.Spent = slices.Delete(e.Spent, 0, over)
 	}

@@ -89,21 +89,32 @@ func (c *Release) decide(d *decider) {
 		return
 	}
 	event.Fence, event.Handler = e.Fence, e.Handler
-	switch {
-	case !e.knows(id):
+	if !e.knows(id) {
 		d.refuseOffer(CodeNotHolder, e, EventRefusedRecord, event)
+		return
+	}
+	event.Owner, event.Fence = e.acting(id)
+	switch {
 	case e.letGo(id):
-		d.released(e, event)
+		c.nothing(d, event)
 	case e.State == Recorded:
-		event.Owner = e.ownerOf(id)
 		d.refuseOffer(CodeAlreadyRecorded, e, EventDuplicateRecord, e.compared(event))
 	case e.holds(id):
 		c.letGo(d, event)
 	case e.former(id) >= 0 && e.Former[e.former(id)].Doubt:
 		c.endDoubt(d, event)
 	default:
-		d.released(e, event) // neither the current grant nor a doubt any more: nothing changes
+		c.nothing(d, event) // neither the current grant nor a doubt any more
 	}
+}
+
+// nothing is what a release changes that comes again, or too late to matter. What failed is evidence all the same.
+func (c *Release) nothing(d *decider, event Event) {
+	if c.Response != nil {
+		event.Detail = detail(c.detail(), "nothing_changed", true)
+		d.remember(EventReleased, event)
+	}
+	d.released(d.own, event)
 }
 
 // letGo releases the current grant.
@@ -115,10 +126,9 @@ func (c *Release) letGo(d *decider, event Event) {
 		n.settle()
 		event.Detail["earlier_not_done"] = true
 	}
-	event.Kind, event.Owner = EventReleased, n.Owner
+	event.Kind = EventReleased
 	n.keepUntil(d.policy, d.now)
-	d.put(n, event)
-	d.released(n, event)
+	c.write(d, n, event)
 }
 
 // endDoubt takes the word of an earlier holder that it did not act. The present holder is not disturbed.
@@ -126,12 +136,19 @@ func (c *Release) endDoubt(d *decider, event Event) {
 	n := d.draft()
 	i := n.former(c.ReservationID)
 	earlier := n.Former[i].Grant
-	event.Kind, event.Owner, event.Fence, event.Detail = EventReleased, earlier.Owner, earlier.Fence, c.detail()
-	event.Detail["doubt_ended"] = true
+	event.Kind, event.Detail = EventReleased, detail(c.detail(), "doubt_ended", true)
 	n.Former = slices.Delete(n.Former, i, i+1)
 	n.spend(earlier, true)
 	if n.State == Released {
 		n.keepUntil(d.policy, d.now)
+	}
+	c.write(d, n, event)
+}
+
+// write has a release told. Its evidence is noted, so that its repeat does not tell it again.
+func (c *Release) write(d *decider, n *Entry, event Event) {
+	if c.Response != nil {
+		n.note(event, d.now)
 	}
 	d.put(n, event)
 	d.released(n, event)

@@ -18,7 +18,7 @@ func (c *Record) decide(d *decider) {
 		d.refuseOffer(CodeNotHolder, e, EventRefusedRecord, event)
 		return
 	}
-	event.Owner = e.ownerOf(id)
+	event.Owner, event.Fence = e.acting(id)
 	switch {
 	case e.State == Recorded:
 		c.again(d, event)
@@ -45,7 +45,7 @@ func (c *Record) keep(d *decider, event Event) {
 	if live {
 		change.Before = e.LeaseUntil
 	} else {
-		event.Kind, event.Fence = EventRecordedLate, by.Fence
+		event.Kind = EventRecordedLate
 		event.Detail = map[string]any{"lease_until": by.LeaseUntil, "current_fence": e.Fence}
 		d.put(n, event)
 	}
@@ -65,7 +65,7 @@ func (c *Record) again(d *decider, event Event) {
 	e := d.own
 	same := e.Response.Equal(c.Response)
 	itself := e.RecordedReservationID == c.ReservationID && (c.ReservationID != "" || e.RecordedBy == c.Owner)
-	c.ignored(d, e, e.ownerOf(c.ReservationID))
+	c.ignored(d, e, event.Owner)
 	switch {
 	case !same:
 		d.refuseOffer(CodeAlreadyRecorded, e, EventDuplicateRecord, e.compared(event))
@@ -171,7 +171,9 @@ func (c *Resolve) decide(d *decider) {
 		d.refuseOffer(CodeInProgress, e, EventRefusedRecord, event)
 	case e.Fence != c.Fence:
 		d.refuseOffer(CodeInDoubt, e, EventRefusedRecord, event)
-		d.out.Doubts = e.Doubts(d.now)
+		if d.out.Doubts = e.Doubts(d.now); e.InDoubt(d.now) {
+			d.found(e, event)
+		}
 	default:
 		c.settle(d, event)
 	}

@@ -31,24 +31,32 @@ func (d *decider) refuseOffer(code Code, e *Entry, kind EventKind, event Event) 
 // remember writes a refusal to the trail, unless the same one of the same owner was written within the hour. A refused
 // response is the same one only if its bytes are.
 func (d *decider) remember(kind EventKind, event Event) {
+	event.Kind = kind
 	n := d.draft()
-	n.Refusals = slices.DeleteFunc(n.Refusals, func(r Refusal) bool { return d.now.Sub(r.At) >= refusalMemory })
-	digest := event.Response.digest()
-	for _, r := range n.Refusals {
-		if r.Kind == kind && r.Owner == event.Owner && r.Digest == digest {
-			d.out.Repeated = true
-			return
-		}
+	if !n.note(event, d.now) {
+		d.out.Repeated = true
+		return
 	}
-	if over := len(n.Refusals) + 1 - maxRefusals; over > 0 {
-		n.Refusals = slices.Delete(n.Refusals, 0, over)
-	}
-	n.Refusals = append(n.Refusals, Refusal{Kind: kind, Owner: event.Owner, Digest: digest, At: d.now})
 	if n.State == Absent {
 		n.ExpiresAt = d.now.Add(refusalMemory)
 	}
-	event.Kind = kind
 	d.put(n, event)
+}
+
+// note remembers for an hour what was told to the trail, and says whether it was new.
+func (e *Entry) note(event Event, now time.Time) bool {
+	e.Refusals = slices.DeleteFunc(e.Refusals, func(r Refusal) bool { return now.Sub(r.At) >= refusalMemory })
+	told := Refusal{Kind: event.Kind, Owner: event.Owner, Digest: event.Response.digest(), At: now}
+	for _, r := range e.Refusals {
+		if r.Kind == told.Kind && r.Owner == told.Owner && r.Digest == told.Digest {
+			return false
+		}
+	}
+	if over := len(e.Refusals) + 1 - maxRefusals; over > 0 {
+		e.Refusals = slices.Delete(e.Refusals, 0, over)
+	}
+	e.Refusals = append(e.Refusals, told)
+	return true
 }
 
 // doubt answers that a key is in doubt, with what a takeover must name. The first to find it tells the trail.

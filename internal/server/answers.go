@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/idemstore/idemstore/api"
 	"github.com/idemstore/idemstore/internal/idem"
@@ -25,6 +26,7 @@ type answer struct {
 
 // answerTo says an outcome in the words of the API.
 func (s *Server) answerTo(req *request, a ask, out *idem.Outcome) answer {
+	a.ignored = append(a.ignored, out.IgnoredFields...)
 	if !out.OK {
 		return s.refusal(req, a, out)
 	}
@@ -58,7 +60,7 @@ func (s *Server) answerTo(req *request, a ask, out *idem.Outcome) answer {
 		ans.body = &api.Recorded{
 			TaskID: key.TaskID, Attempt: key.Attempt, Outcome: api.RecordedOutcomeRecorded, Fence: e.Fence,
 			RecordedAt: stamp(e.RecordedAt), RecordedBy: e.RecordedBy, Late: e.Late, ExpiresAt: stamp(e.ExpiresAt),
-			DroppedHeaders: list(a.dropped), IgnoredFields: append(list(a.ignored), out.IgnoredFields...),
+			DroppedHeaders: list(a.dropped), IgnoredFields: list(a.ignored),
 		}
 	case *idem.Release:
 		ans.body = &api.Released{
@@ -137,6 +139,8 @@ func (s *Server) refusal(req *request, a ask, out *idem.Outcome) answer {
 		p.Detail = fmt.Sprintf("Nothing is known of %s.", out.Key)
 	case idem.CodeRequestMismatch:
 		p.Detail = fmt.Sprintf("%s was reserved for a request with another request_hash. Perform nothing; find out why the same task makes two different requests.", out.Key)
+	default:
+		panic(fmt.Sprintf("%s is no refusal", out.Code))
 	}
 	if len(a.dropped) > 0 {
 		p.DroppedHeaders = &a.dropped
@@ -260,9 +264,9 @@ func retryAfter(d time.Duration) *int {
 	return &seconds
 }
 
-// encode writes JSON. What the server sends is always encodable.
+// encode writes JSON. What the server sends is always encodable: of what a caller sent, it may quote what is no UTF-8.
 func encode(body any) []byte {
-	out, err := json.Marshal(body)
+	out, err := json.Marshal(body, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		panic(fmt.Sprintf("encoding %T: %v", body, err))
 	}

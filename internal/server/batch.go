@@ -97,7 +97,7 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request, lenientOutsi
 		results = results[1:]
 		if result.Err != nil {
 			answers[i] = s.faultOf(req, result.Err)
-			req.err = errors.Join(result.Err) // the last one speaks for all
+			req.err = result.Err // the last one speaks for all
 			continue
 		}
 		answers[i] = s.answerTo(req, a, &result.Outcome)

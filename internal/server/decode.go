@@ -80,6 +80,9 @@ func saysJSON(contentType string) bool {
 // strict refuses what it does not understand, and names it: unknown and repeated members, members in another letter
 // case, wrong types, numbers out of range, invalid UTF-8, trailing data.
 func strict(body []byte, into any) error {
+	if jsontext.Value(body).Kind() == 'n' { // null, which JSON would take for a struct without members
+		return &idem.FieldError{Field: "body", Reason: "must be an object"}
+	}
 	return fault(json.Unmarshal(body, into, json.RejectUnknownMembers(true)))
 }
 
@@ -96,36 +99,34 @@ func lenient(body []byte, into any) (ignored []string, err error) {
 	if err = fault(json.Unmarshal(body, into)); err != nil {
 		return nil, err
 	}
-	return unknownMembers(body, "", nil)
+	return unknownMembers(body, reflect.TypeOf(into).Elem(), "", nil)
 }
 
-// recordMembers are the members of a record, as it stands alone or in a batch, and of the response in it.
-var recordMembers = map[string]bool{
-	"task_id": true, "attempt": true, "reservation_id": true, "owner": true, "request_hash": true,
-	"retention_seconds": true, "response": true, "response.status": true, "response.headers": true,
-	"response.body": true, "response.body_base64": true, "response.body_omitted": true, "response.body_sha256": true,
-	"response.body_size": true,
-}
-
-// unknownMembers adds the members of an object, and of the response in it, that no record has.
-func unknownMembers(object jsontext.Value, prefix string, unknown []string) ([]string, error) {
+// unknownMembers adds the members of an object, and of the objects in it, that the struct does not have.
+func unknownMembers(object jsontext.Value, t reflect.Type, prefix string, unknown []string) ([]string, error) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(object, &members); err != nil {
 		return nil, fault(err)
 	}
+	known := make(map[string]reflect.Type)
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		known[name] = f.Type
+	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		path, lower := prefix+name, strings.ToLower(name)
+		lower := strings.ToLower(name)
+		inner, ok := known[name]
 		switch {
-		case path == "response" && members[name].Kind() == '{':
+		case ok && inner.Kind() == reflect.Pointer && inner.Elem().Kind() == reflect.Struct:
 			var err error
-			if unknown, err = unknownMembers(members[name], "response.", unknown); err != nil {
+			if unknown, err = unknownMembers(members[name], inner.Elem(), prefix+name+".", unknown); err != nil {
 				return nil, err
 			}
-		case recordMembers[path]:
-		case recordMembers[prefix+lower]:
-			return nil, &idem.FieldError{Field: path, Reason: "must be written " + lower}
+		case ok:
+		case known[lower] != nil:
+			return nil, &idem.FieldError{Field: prefix + name, Reason: "must be written " + lower}
 		default:
-			unknown = append(unknown, path)
+			unknown = append(unknown, prefix+name)
 		}
 	}
 	return unknown, nil

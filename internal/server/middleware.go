@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -53,7 +54,7 @@ func (s *Server) entrance(next http.Handler) http.Handler {
 		r = r.WithContext(ctx)
 		defer func() {
 			if p := recover(); p != nil {
-				if p == http.ErrAbortHandler {
+				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 					panic(p)
 				}
 				s.log.Error().Str("request_id", req.id).Interface("panic", p).Bytes("stack", debug.Stack()).
@@ -71,8 +72,9 @@ func (s *Server) entrance(next http.Handler) http.Handler {
 // logRequest writes the one line that a request leaves.
 func (s *Server) logRequest(r *http.Request, req *request, route string, status int, took time.Duration) {
 	level := zerolog.InfoLevel
+	gone := r.Context().Err() != nil // the caller, while it waited: the answer reaches nobody
 	switch {
-	case status >= http.StatusInternalServerError:
+	case !gone && (status >= http.StatusInternalServerError || req.err != nil): // also of a batch's item
 		level = zerolog.ErrorLevel
 	case warns[req.outcome]:
 		level = zerolog.WarnLevel
@@ -97,6 +99,9 @@ func (s *Server) logRequest(r *http.Request, req *request, route string, status 
 	if req.items > 0 {
 		line.Int("items", req.items)
 	}
+	if gone {
+		line.Bool("hung_up", true)
+	}
 	line.AnErr("error", req.err).Msg("request")
 }
 
@@ -119,7 +124,7 @@ func requestID(given string) string {
 	if len(given) >= 1 && len(given) <= 128 {
 		sane := true
 		for i := range len(given) {
-			sane = sane && (taken[given[i]])
+			sane = sane && taken[given[i]]
 		}
 		if sane {
 			return given

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,7 +27,7 @@ type ask struct {
 	ignored []string // members of a record that are not known
 }
 
-// keyOf reads the key from the path.
+// keyOf reads the key from the path, and has the log tell it.
 func keyOf(r *http.Request) (idem.Key, error) {
 	part := func(name string) string {
 		raw := chi.URLParam(r, name)
@@ -36,7 +38,12 @@ func keyOf(r *http.Request) (idem.Key, error) {
 		}
 		return raw
 	}
-	return newKey(part("task_id"), part("attempt"))
+	key, err := newKey(part("task_id"), part("attempt"))
+	if err == nil {
+		req := requestOf(r.Context())
+		req.task, req.attempt, req.keyed = key.TaskID, key.Attempt, true
+	}
+	return key, err
 }
 
 func newKey(taskID, attempt string) (idem.Key, error) {
@@ -173,6 +180,9 @@ func (s *Server) response(in *api.OfferedResponse) (*idem.Response, []string, er
 	if in == nil {
 		return nil, nil, nil
 	}
+	if err := notEmpty(member{"response.body_sha256", in.BodySha256}); err != nil {
+		return nil, nil, err
+	}
 	out := &idem.Response{
 		Status: number(in.Status, idem.DefaultStatus), Omitted: in.BodyOmitted != nil && *in.BodyOmitted,
 		BodySHA256: word(in.BodySha256),
@@ -281,11 +291,12 @@ func readReplay(call idem.Call, rawQuery string) (ask, replayForm, error) {
 	}
 	cmd := &idem.Replay{Call: call, Owner: call.Token}
 	var wait int64
-	for name, values := range query {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		values := query[name]
 		value := values[0]
 		switch {
 		case !slices.Contains([]string{"owner", "wait_seconds", "body", "raw"}, name):
-			return ask{}, form, &idem.FieldError{Field: name, Reason: unknownMember}
+			return ask{}, form, &idem.FieldError{Field: cmp.Or(name, "query"), Reason: unknownMember}
 		case len(values) > 1:
 			return ask{}, form, &idem.FieldError{Field: name, Reason: "stands there twice"}
 		}

@@ -74,9 +74,6 @@ func (s *Server) faultOf(req *request, err error) answer {
 	default:
 		p = newProblem(req, codeInternal, "")
 	}
-	if req.keyed {
-		p.TaskID, p.Attempt = &req.task, &req.attempt
-	}
 	return answer{status: p.Status, code: code(p.Code), body: p}
 }
 
@@ -127,6 +124,10 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 		if s.routes.Match(chi.NewRouteContext(), method, path) {
 			w.Header().Add("Allow", method)
 		}
+	}
+	if w.Header().Get("Allow") == "" { // a method that is not HTTP's finds no route at all
+		s.noSuchRoute(w, r)
+		return
 	}
 	s.problem(w, r, codeMethodNotAllowed, fmt.Sprintf("Use %s here.", w.Header().Get("Allow")))
 }

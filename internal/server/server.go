@@ -90,7 +90,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, limit int64, read
 		s.fail(w, r, err)
 		return
 	}
-	req.task, req.attempt, req.keyed = key.TaskID, key.Attempt, true
 	body, err := readBody(w, r, limit)
 	if err != nil {
 		s.fail(w, r, err)
@@ -152,7 +151,6 @@ func (s *Server) Replay(w http.ResponseWriter, r *http.Request, _ api.TaskID, _ 
 		s.fail(w, r, err)
 		return
 	}
-	req.task, req.attempt, req.keyed = key.TaskID, key.Attempt, true
 	a, form, err := readReplay(s.call(req, key), r.URL.RawQuery)
 	if err != nil {
 		s.fail(w, r, err)
@@ -180,7 +178,9 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, a ask) idem.Resul
 		return s.do(r.Context(), a.cmd)[0]
 	}
 	// The deadline for reading a request would end a long wait: the server reads on to see whether the caller hung up.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Time{})
+	defer func() { _ = connection.SetReadDeadline(time.Now().Add(requestTime)) }() // for a body that nobody has read
 	until := time.Now().Add(a.wait)
 	for {
 		changed, unwatch := s.keeper.Watch(a.cmd.Target().TaskID)

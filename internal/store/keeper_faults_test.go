@@ -243,3 +243,49 @@ func waitForLock(t *testing.T, url string) {
 	}
 	t.Fatal("nobody waits for the lock")
 }
+
+// More than can wait is refused at once, what waits is carried out, and when the flood ends all is as before.
+func TestAFloodIsRefused(t *testing.T) {
+	t.Parallel()
+	goOn := make(chan struct{})
+	backend := openTest(t, "sqlite::memory:", new(atomic.Int64))
+	b := NewBatcher(&faulty{backend, func(ctx context.Context, c []idem.Change, real idem.Store) ([]bool, time.Time, error) {
+		<-goOn
+		return real.Swap(ctx, c)
+	}}, idem.DefaultPolicy)
+	t.Cleanup(b.Close)
+	const calls = 2 * maxQueue / maxRound
+	results := make(chan []idem.Result, calls)
+	for range calls {
+		go func() {
+			var cmds []idem.Command
+			for range maxRound {
+				cmds = append(cmds, reserve(fresh(), "flood"))
+			}
+			results <- b.Do(context.Background(), cmds...)
+		}()
+	}
+	var busy, granted int
+	count := func(rs []idem.Result) {
+		switch {
+		case errors.Is(rs[0].Err, idem.ErrBusy):
+			busy++
+		case rs[0].Err == nil:
+			granted++
+		default:
+			t.Errorf("got %v", rs[0].Err)
+		}
+	}
+	count(<-results) // somebody is refused while nothing moves
+	if busy != 1 {
+		t.Fatal("the first answer of a flood must be a refusal")
+	}
+	close(goOn)
+	for range calls - 1 {
+		count(<-results)
+	}
+	if busy+granted != calls || granted < maxQueue/maxRound {
+		t.Errorf("%d calls were granted and %d refused", granted, busy)
+	}
+	outcomes(t, b.Do(t.Context(), reserve(fresh(), "after")))
+}

@@ -19,9 +19,10 @@ import (
 // time the test moves.
 type keeper struct {
 	idem.Keeper
-	t     *testing.T
-	url   string
-	shift *atomic.Int64
+	t       *testing.T
+	url     string
+	backend Backend
+	shift   *atomic.Int64
 	// another is a second replica over the same store, at the same time.
 	another func(wrap func(idem.Store) idem.Store) idem.Keeper
 }
@@ -38,9 +39,9 @@ func onEveryKeeper(t *testing.T, test func(k *keeper)) {
 			t.Run(fmt.Sprintf("%s/grouped=%v", engine, grouped), func(t *testing.T) {
 				t.Parallel()
 				k := &keeper{t: t, url: open(t), shift: new(atomic.Int64)}
-				backend := openTest(t, k.url, k.shift)
+				k.backend = openTest(t, k.url, k.shift)
 				k.another = func(wrap func(idem.Store) idem.Store) idem.Keeper {
-					var s idem.Store = backend
+					var s idem.Store = k.backend
 					if wrap != nil {
 						s = wrap(s)
 					}

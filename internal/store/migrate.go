@@ -76,7 +76,7 @@ func NewMigrator(db *sql.DB, dialect Dialect) *Migrator {
 // Close closes what [OpenMigrator] opened.
 func (m *Migrator) Close() error { return m.close() }
 
-// Up applies what is pending and returns the names of what this call applied. A database that needs nothing is only read.
+// Up applies what is pending and returns the names of what this call applied, also beside an error. A database that needs nothing is only read.
 func (m *Migrator) Up(ctx context.Context) ([]string, error) {
 	var applied []string
 	for {
@@ -84,43 +84,32 @@ func (m *Migrator) Up(ctx context.Context) ([]string, error) {
 		if err != nil || !pending {
 			return applied, err
 		}
-		names, err := m.up(ctx)
-		applied = append(applied, names...)
-		if err != nil && !m.overtaken(ctx, err) {
+		provider, err := m.provider()
+		if err != nil {
 			return applied, err
+		}
+		results, err := provider.Up(ctx)
+		var partial *goose.PartialError
+		switch {
+		case err == nil:
+			return append(applied, resultNames(results)...), nil
+		case !errors.As(err, &partial):
+			return applied, fmt.Errorf("apply migrations: %w", err)
+		}
+		applied = append(applied, resultNames(partial.Applied)...)
+		if failed := partial.Failed.Source; !m.overtaken(ctx, failed.Version) {
+			return applied, fmt.Errorf("apply migration %s: %w", path.Base(failed.Path), partial.Err)
 		}
 	}
 }
 
-// up is one try at applying everything.
-func (m *Migrator) up(ctx context.Context) ([]string, error) {
-	provider, err := m.provider()
-	if err != nil {
-		return nil, err
-	}
-	// goose makes its version table on first use, under the lock only if the first use takes the lock. Up itself begins without.
-	if _, err := provider.GetDBVersion(ctx); err != nil {
-		return nil, fmt.Errorf("prepare migrations: %w", err)
-	}
-	results, err := provider.Up(ctx)
-	var partial *goose.PartialError
-	if errors.As(err, &partial) {
-		return resultNames(partial.Applied), fmt.Errorf("apply migration %s: %w", path.Base(partial.Failed.Source.Path), err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("apply migrations: %w", err)
-	}
-	return resultNames(results), nil
-}
-
-// overtaken tells whether a migration failed because another process has applied it in the meantime.
-func (m *Migrator) overtaken(ctx context.Context, err error) bool {
-	var partial *goose.PartialError
-	if m.dialect != DialectSQLite || !errors.As(err, &partial) {
+// overtaken tells whether a migration failed because another process has applied it in the meantime: see [sqliteVersions].
+func (m *Migrator) overtaken(ctx context.Context, version int64) bool {
+	if m.dialect != DialectSQLite {
 		return false
 	}
 	applied, err := m.applied(ctx)
-	_, ok := applied[partial.Failed.Source.Version]
+	_, ok := applied[version]
 	return err == nil && ok
 }
 
@@ -243,7 +232,8 @@ func (m *Migrator) provider() (*goose.Provider, error) {
 func (m *Migrator) engine() (goose.Dialect, goose.ProviderOption, error) {
 	switch m.dialect {
 	case DialectPostgres:
-		// A try every second, for two minutes: longer than a migration should take, shorter than a deployment's patience.
+		// A try every second, for two minutes: longer than a migration should take, shorter than a deployment's patience. Tries, because
+		// a session that waits inside pg_advisory_lock holds a snapshot, and CREATE INDEX CONCURRENTLY would wait for that in turn.
 		locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
 		if err != nil {
 			return "", nil, err

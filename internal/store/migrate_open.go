@@ -35,7 +35,7 @@ func openForMigration(databaseURL string) (*sql.DB, Dialect, error) {
 		db.SetMaxOpenConns(1) // in memory, every connection is a database of its own
 		return db, DialectSQLite, nil
 	default:
-		return nil, "", errors.New("database URL must begin with postgres://, postgresql:// or sqlite:")
+		return nil, "", errors.New("database URL must begin with sqlite:, postgres:// or postgresql://")
 	}
 }
 

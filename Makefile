@@ -1,0 +1,93 @@
+# What this repository does, by name. `make` lists it.
+
+GO       ?= go
+FUZZTIME ?= 10s
+# Further flags of go test, such as TESTFLAGS='-run TestServe -v'.
+TESTFLAGS ?=
+# Flags of the benchmark, such as BENCHFLAGS=-short.
+BENCHFLAGS ?=
+COMPOSE  := $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+TOOL     := $(GO) tool -modfile=tools/go.mod
+
+# What the image and the binary say of themselves at `idemstore version`.
+RELEASE  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/idemstore
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.release=$(RELEASE)" -o bin/idemstore ./cmd/idemstore
+
+.PHONY: test
+test: test-deps ## Run all tests, with what they need installed first
+	$(GO) test $(TESTFLAGS) ./...
+
+.PHONY: race
+race: test-deps ## Run all tests under the race detector
+	CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race $(TESTFLAGS) ./...
+
+.PHONY: test-deps
+test-deps:
+	@scripts/install-test-deps.sh
+	@scripts/need.sh curl
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz test for FUZZTIME (10s)
+	scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: test-deps ## Measure it beside pgbench, some ten minutes (BENCHFLAGS=-short: one)
+	$(GO) run ./bench $(BENCHFLAGS)
+
+.PHONY: verify
+verify: generated vet lint tidy compose-config ## Check what is generated, vet, lint, go.mod and the compose file
+
+.PHONY: generate
+generate: ## Generate api/*.gen.go from openapi.yaml
+	$(GO) generate ./...
+
+.PHONY: generated
+generated:
+	@before=$$(cat api/*.gen.go | cksum) && $(MAKE) --no-print-directory generate && \
+	if [ "$$before" != "$$(cat api/*.gen.go | cksum)" ]; then \
+		echo "api/*.gen.go did not come from this openapi.yaml; they do now: look at the change and keep it" >&2; exit 1; \
+	fi
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: ## Lint
+	$(TOOL) golangci-lint run ./...
+
+.PHONY: tidy
+tidy:
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+
+.PHONY: compose-config
+compose-config:
+	@if command -v $(firstword $(COMPOSE)) >/dev/null; then $(COMPOSE) config --quiet; else echo "docker compose is not here: docker-compose.yml is not checked"; fi
+
+.PHONY: lint-openapi
+lint-openapi: ## Lint openapi.yaml (needs npm)
+	REDOCLY_TELEMETRY=off npx --yes @redocly/cli@2.77.0 lint openapi.yaml
+
+.PHONY: e2e
+e2e: ## Build the image, run the compose file, and drive it from outside (needs Docker)
+	scripts/e2e.sh
+
+.PHONY: up
+up: ## Run Postgres and the service in Docker, on 127.0.0.1:8080
+	IDEMSTORE_RELEASE=$(RELEASE) $(COMPOSE) up --build --detach
+	@for i in $$(seq 60); do $(COMPOSE) exec -T idemstore /idemstore healthcheck 2>/dev/null && exit 0; sleep 0.5; done; \
+	$(COMPOSE) logs idemstore; exit 1
+
+.PHONY: down
+down: ## Stop what `make up` runs; its data stays (docker compose down --volumes takes it away)
+	$(COMPOSE) down

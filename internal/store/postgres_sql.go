@@ -1,0 +1,149 @@
+package store
+
+import (
+	"regexp"
+	"strconv"
+)
+
+// One statement serves every kind of change: an upsert by primary key, guarded by the version. A batch is arrays of one length, one for
+// each column, so the text does not change with the size of the batch and is prepared once.
+
+// pgBegin is sent before every statement, in the same round trip and the same transaction. It reads the time, by itself and first: so it
+// is never later than what is then read or written, and an engine of many machines evaluates it on the one that was asked.
+//
+// Its settings end with the transaction (the "true"), so that they work through a pooler that gives each transaction another session.
+// Without enable_seqscan=off a plan that was made while the table was nearly empty would read the whole table for each batch, until
+// autovacuum looks at it: minutes, at tens of thousands of rows a second.
+const pgBegin = `
+SELECT clock_timestamp(),
+       set_config('lock_timeout', '1s', true),
+       set_config('statement_timeout', '5s', true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('plan_cache_mode', 'force_generic_plan', true)`
+
+// pgEntries writes entries and gives the keys of those that it wrote.
+//
+//   - "later" are the newest attempts of the tasks beside which there must be no later one.
+//   - A change of a row that is not there (base NULL) is inserted, unless there is one: then no version equals NULL.
+//   - A change of a row that is there meets it as a conflict. The version and the time are checked after the row's lock was got.
+//   - Two things could still be inserted that must not be: the change of a row that is gone, and one whose time came while it waited for
+//     another's insert of the same key, which then was rolled back. The division by zero undoes the whole batch; see Swap.
+//   - The rows are locked in the order of their keys, so two replicas never wait for each other.
+//   - A stored response is never changed. Keeping the old one where the record is the same spares writing a large body again.
+const pgEntries = `
+later AS (
+    SELECT c.nth
+    FROM unnest($6::text[], $2::int[]) WITH ORDINALITY AS c (alone, attempt, nth)
+    JOIN entries e ON e.task_id = c.alone AND e.attempt > c.attempt
+    WHERE e.task_id = ANY ($6::text[])
+),
+written AS (
+    INSERT INTO entries AS e (
+        task_id, attempt, version, swap_base, swap_before,
+        state, reservation_id, owner, fence, handler, request_hash, explicit, task_scope, lease_seconds,
+        reserved_at, lease_until, dispatched_at, recorded_at, recorded_by, late, doubts, expires_at, more,
+        response_status, response_head, response_body)
+    SELECT
+        c.task_id, c.attempt, c.version, c.base, CASE WHEN c.base IS NOT NULL THEN c.before END,
+        c.state::entry_state, c.reservation_id, c.owner, c.fence, c.handler, c.request_hash, c.explicit, c.task_scope, c.lease_seconds,
+        c.reserved_at, c.lease_until, c.dispatched_at, c.recorded_at, c.recorded_by, c.late, c.doubts, c.expires_at, c.more::json,
+        c.response_status, c.response_head, c.response_body
+    FROM unnest(
+        $1::text[], $2::int[], $3::bigint[], $4::bigint[], $5::timestamptz[], $6::text[],
+        $7::text[], $8::text[], $9::text[], $10::bigint[], $11::text[], $12::text[], $13::bool[], $14::bool[], $15::int[],
+        $16::timestamptz[], $17::timestamptz[], $18::timestamptz[], $19::timestamptz[], $20::text[], $21::bool[], $22::int[],
+        $23::timestamptz[], $24::text[], $25::int[], $26::bytea[], $27::bytea[])
+    WITH ORDINALITY AS c (
+        task_id, attempt, version, base, before, alone,
+        state, reservation_id, owner, fence, handler, request_hash, explicit, task_scope, lease_seconds,
+        reserved_at, lease_until, dispatched_at, recorded_at, recorded_by, late, doubts, expires_at, more,
+        response_status, response_head, response_body, nth)
+    WHERE clock_timestamp() < c.before AND c.nth NOT IN (SELECT nth FROM later)
+    ON CONFLICT (task_id, attempt) DO UPDATE SET
+        version = excluded.version, state = excluded.state,
+        reservation_id = excluded.reservation_id, owner = excluded.owner, fence = excluded.fence, handler = excluded.handler,
+        request_hash = excluded.request_hash, explicit = excluded.explicit, task_scope = excluded.task_scope,
+        lease_seconds = excluded.lease_seconds, reserved_at = excluded.reserved_at, lease_until = excluded.lease_until,
+        dispatched_at = excluded.dispatched_at, recorded_at = excluded.recorded_at, recorded_by = excluded.recorded_by,
+        late = excluded.late, doubts = excluded.doubts, expires_at = excluded.expires_at, more = excluded.more,
+        response_status = excluded.response_status,
+        response_head = CASE WHEN e.recorded_at = excluded.recorded_at THEN e.response_head ELSE excluded.response_head END,
+        response_body = CASE WHEN e.recorded_at = excluded.recorded_at THEN e.response_body ELSE excluded.response_body END
+    WHERE e.version = excluded.swap_base AND clock_timestamp() < excluded.swap_before
+    RETURNING e.task_id, e.attempt, 1 / (e.swap_base IS NULL AND clock_timestamp() < $28::timestamptz)::int AS sound
+)`
+
+// pgStanding gives the keys of unchanged entries that still are at the version that was decided upon. Nothing is locked: whoever changes
+// one at this moment comes after.
+const pgStanding = `
+standing AS (
+    SELECT e.task_id, e.attempt
+    FROM entries e
+    JOIN unnest($1::text[], $2::int[], $3::bigint[], $4::timestamptz[]) AS s (task_id, attempt, base, before)
+      ON s.task_id = e.task_id AND s.attempt = e.attempt
+    WHERE e.task_id = ANY ($1::text[]) -- always found by the index, whatever the join
+      AND e.version = s.base AND clock_timestamp() < s.before
+)`
+
+// pgEvents writes the events of the changes that were kept.
+const pgEvents = `
+told AS (
+    INSERT INTO events (
+        task_id, attempt, at, id, fence, kind, handler, owner, token, request_id, detail,
+        response_status, response_head, response_body)
+    SELECT
+        v.task_id, v.attempt, v.at, v.id, v.fence, v.kind, v.handler, v.owner, v.token, v.request_id, v.detail::json,
+        v.response_status, v.response_head, v.response_body
+    FROM unnest(
+        $5::text[], $6::int[], $7::timestamptz[], $8::uuid[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
+        $15::text[], $16::int[], $17::bytea[], $18::bytea[])
+    AS v (task_id, attempt, at, id, fence, kind, handler, owner, token, request_id, detail, response_status, response_head, response_body)
+    JOIN kept ON kept.task_id = v.task_id AND kept.attempt = v.attempt
+)`
+
+const pgKept = `
+SELECT task_id, attempt FROM `
+
+var (
+	// pgSwapEntries: changes without events, which is the happy path.
+	pgSwapEntries = "WITH" + pgEntries + pgKept + "written"
+	// pgSwapEvents: only events, of entries that stay as they are. These are replays.
+	pgSwapEvents = "WITH" + pgStanding + ", kept AS MATERIALIZED (SELECT * FROM standing)," + pgEvents + pgKept + "kept"
+	// pgSwapBoth: everything.
+	pgSwapBoth = "WITH" + pgEntries + "," + renumber(pgStanding, 28) +
+		", kept AS MATERIALIZED (SELECT task_id, attempt FROM written UNION ALL SELECT * FROM standing)," +
+		renumber(pgEvents, 28) + pgKept + "kept"
+)
+
+// renumber makes room for so many parameters before those of a piece of SQL.
+func renumber(sql string, by int) string {
+	return regexp.MustCompile(`\$\d+`).ReplaceAllStringFunc(sql, func(s string) string {
+		n, _ := strconv.Atoi(s[1:])
+		return "$" + strconv.Itoa(n+by)
+	})
+}
+
+// pgLoad reads every attempt of the tasks $1, and the responses of the keys ($2, $3).
+const pgLoad = `
+SELECT e.task_id, e.attempt, e.version,
+       e.state::text, e.reservation_id, e.owner, e.fence, e.handler, e.request_hash, e.explicit, e.task_scope, e.lease_seconds,
+       e.reserved_at, e.lease_until, e.dispatched_at, e.recorded_at, e.recorded_by, e.late, e.expires_at, e.more::text,
+       e.response_status, asked.attempt IS NULL,
+       CASE WHEN asked.attempt IS NOT NULL THEN e.response_head END,
+       CASE WHEN asked.attempt IS NOT NULL THEN e.response_body END
+FROM entries e
+LEFT JOIN unnest($2::text[], $3::int[]) AS asked (task_id, attempt) ON asked.task_id = e.task_id AND asked.attempt = e.attempt
+WHERE e.task_id = ANY ($1::text[])`
+
+// pgMissing gives those of the keys that have no row.
+const pgMissing = `
+SELECT c.task_id, c.attempt
+FROM unnest($1::text[], $2::int[]) AS c (task_id, attempt)
+LEFT JOIN (SELECT task_id, attempt FROM entries WHERE task_id = ANY ($1::text[])) AS e ON e.task_id = c.task_id AND e.attempt = c.attempt
+WHERE e.task_id IS NULL`
+
+const pgReady = `
+SELECT current_setting('transaction_read_only')::bool, (SELECT coalesce(max(version_id), 0) FROM goose_db_version)`
+
+// pgMakePartitions makes the partitions for the events of so many weeks, from now where it is not said.
+const pgMakePartitions = `SELECT make_event_partitions(coalesce($1::timestamptz, clock_timestamp()), $2::int)`
