@@ -9,10 +9,10 @@ ARG GO_IMAGE=golang:1.26
 ARG RUNTIME_IMAGE=gcr.io/distroless/static:nonroot
 
 FROM ${GO_IMAGE} AS build
-# Where the modules come from: "download" takes them from GOPROXY; "vendor" expects `go mod vendor` to have been run in the build's
+# Where the modules come from: "download" takes them from GOPROXY, or from where Go does; "vendor" expects `go mod vendor` to have been run in the build's
 # context, for a builder that reaches no network.
 ARG MODULES=download
-ARG GOPROXY=https://proxy.golang.org,direct
+ARG GOPROXY=
 ENV CGO_ENABLED=0
 WORKDIR /src
 COPY go.mod go.sum ./

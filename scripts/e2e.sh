@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-OFFLINE_IMAGES=${OFFLINE_IMAGES-../shared/tools/offline-images.sh}
+OFFLINE_IMAGES=${OFFLINE_IMAGES-}
 
 project=idemstore-e2e-$$
 image=$project:image
