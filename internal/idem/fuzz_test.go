@@ -9,7 +9,7 @@ import (
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte{})
 	random := rand.NewChaCha8([32]byte{'i', 'd', 'e', 'm'})
-	for range 300 {
+	for range 150 {
 		script := make([]byte, 400)
 		_, _ = random.Read(script) // which never fails
 		f.Add(script)

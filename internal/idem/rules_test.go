@@ -289,8 +289,10 @@ func TestSpentIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	for i := range 1002 {
-		w.do(t, reserve(0, fmt.Sprint(i)))
-		w.do(t, release(0, fmt.Sprint(i)))
+		for _, cmd := range []idem.Command{reserve(0, fmt.Sprint(i)), release(0, fmt.Sprint(i))} {
+			dec := policy.Decide(idem.Task{Entries: w.rows, Whole: true}, cmd, w.now) // bare, since a world checks too much for this
+			w.rows = map[int32]*idem.Entry{0: dec.Changes[0].Entry}
+		}
 	}
 	if n := len(w.rows[0].Spent); n != 1000 {
 		t.Errorf("%d spent reservations are remembered", n)

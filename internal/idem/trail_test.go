@@ -171,6 +171,7 @@ func TestPurgedIsToldOnce(t *testing.T) {
 	t.Parallel()
 	for name, cmd := range map[string]idem.Command{
 		"own": release(0, "a"), "own reserve": reserve(0, "z"), "other": reserve(1, "z"), "other replay": replay(2),
+		"the purge": &idem.Expire{Call: call(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -190,6 +191,22 @@ func TestPurgedIsToldOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The purge's look at a key tells of the end of a doubt, and touches nothing else.
+func TestExpireTouchesNothingElse(t *testing.T) {
+	t.Parallel()
+	for _, state := range states() {
+		w := newWorld()
+		state.build(t, w)
+		s := w.do(t, &idem.Expire{Call: call(0)})
+		if gone := w.rows[0] == nil || w.rows[0].State == idem.Absent || w.rows[0].Expired(w.now); gone != (s.Outcome.Entry == nil) {
+			t.Errorf("%s: gone %t, and the look finds %v", state.name, gone, s.Outcome.Entry)
+		}
+		if told := len(s.Changes) > 0; told != (state.name == "expired-doubt") {
+			t.Errorf("%s: the look changes %v", state.name, s.Changes)
+		}
 	}
 }
 
