@@ -20,6 +20,9 @@ type Task struct {
 	Entries map[int32]*Entry
 	// Whole: every attempt that has a row is here. Responses of attempts other than the one asked about may be Partial.
 	Whole bool
+	// Ahead is by how much the database's time may be later than the time of the judgement. Leases are given from the
+	// later end, because a worker counts its lease from before it asked; they are judged by the earlier one.
+	Ahead time.Duration
 }
 
 // Decision is what a command comes to.
@@ -53,6 +56,11 @@ func (p Policy) Decide(task Task, cmd Command, now time.Time) Decision {
 		return Decision{Need: d.need}
 	}
 	d.out.Key, d.out.Now = d.key, now
+	switch d.out.Code {
+	case CodeReserved, CodeDispatched, CodeRenewed:
+		d.out.Now = d.latest() // a holder is not told that it has more than it has
+	default:
+	}
 	if i := d.change(d.key); i > 0 {
 		d.changes[0], d.changes[i] = d.changes[i], d.changes[0]
 	}
@@ -72,6 +80,17 @@ type decider struct {
 	out     Outcome
 	changes []Change
 	need    Need
+}
+
+// latest is the latest that the database's time can be.
+func (d *decider) latest() time.Time { return d.now.Add(d.task.Ahead) }
+
+// since is the time of what is done under a grant: not before the grant itself, which was dated from the later end.
+func (d *decider) since(g *Grant) time.Time {
+	if d.now.Before(g.ReservedAt) {
+		return g.ReservedAt
+	}
+	return d.now
 }
 
 // standing is the entry of an attempt, nil where the key is absent. A key past its retention is; where that ended a

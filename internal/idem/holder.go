@@ -38,7 +38,7 @@ func (d *decider) extend(e *Entry, seconds int) *Entry {
 	}
 	n := d.draft()
 	before := n.LeaseUntil
-	if until := d.now.Add(time.Duration(seconds) * time.Second); until.After(n.LeaseUntil) {
+	if until := d.latest().Add(time.Duration(seconds) * time.Second); until.After(n.LeaseUntil) {
 		n.LeaseUntil = until
 	}
 	if passed {
@@ -66,7 +66,7 @@ func (c *Dispatch) decide(d *decider) {
 		return
 	}
 	if n.State == Reserved {
-		n.State, n.DispatchedAt = Dispatched, d.now
+		n.State, n.DispatchedAt = Dispatched, d.since(&n.Grant)
 	}
 	d.show(CodeDispatched, n)
 }
@@ -120,7 +120,7 @@ func (c *Release) nothing(d *decider, event Event) {
 // letGo releases the current grant.
 func (c *Release) letGo(d *decider, event Event) {
 	n := d.draft()
-	n.State, n.ReleasedAt = Released, d.now
+	n.State, n.ReleasedAt = Released, d.since(&n.Grant)
 	event.Detail = c.detail()
 	if c.EarlierNotDone {
 		n.settle()

@@ -34,9 +34,9 @@ func (c *Record) keep(d *decider, event Event) {
 	e, n := d.own, d.draft()
 	by := e.grantOf(c.ReservationID)
 	live := e.holds(c.ReservationID) && e.Live(d.now)
-	n.record(c.Response, by.Owner, c.ReservationID, d.now)
+	n.record(c.Response, by.Owner, c.ReservationID, d.since(&e.Grant))
 	n.Late = !live
-	n.ExpiresAt = d.now.Add(c.retention(d.policy))
+	n.ExpiresAt = n.RecordedAt.Add(c.retention(d.policy))
 	c.ignored(d, e, by.Owner)
 	if n.RequestHash == "" {
 		n.RequestHash = c.RequestHash
@@ -101,7 +101,7 @@ func (c *Record) decideUnreserved(d *decider) {
 	}
 	switch code, in := d.newcomer(); code {
 	case "":
-		n := d.next(Grant{Owner: c.Owner, LeaseUntil: d.now})
+		n := d.next(Grant{Owner: c.Owner, ReservedAt: d.now, LeaseUntil: d.now})
 		n.RequestHash, n.TaskScope, n.LeaseSeconds, n.Handler = c.RequestHash, false, 0, ""
 		n.record(c.Response, c.Owner, "", d.now)
 		n.ExpiresAt = d.now.Add(c.retention(d.policy))
@@ -184,15 +184,15 @@ func (c *Resolve) settle(d *decider, event Event) {
 	n := d.draft()
 	event.Detail["doubts"] = describe(n.Doubts(d.now))
 	if c.Response != nil {
-		n.record(c.Response, c.Token, "", d.now)
-		n.ExpiresAt = d.now.Add(d.policy.Retention)
+		n.record(c.Response, c.Token, "", d.since(&n.Grant))
+		n.ExpiresAt = n.RecordedAt.Add(d.policy.Retention)
 		d.put(n, event)
 		d.show(CodeRecorded, n)
 		d.out.First = true
 		return
 	}
 	if n.State != Released {
-		n.State, n.ReleasedAt, n.ByOperator = Released, d.now, true
+		n.State, n.ReleasedAt, n.ByOperator = Released, d.since(&n.Grant), true
 	}
 	n.settle()
 	n.keepUntil(d.policy, d.now)

@@ -109,7 +109,7 @@ func (d *decider) obstacle(taskScope bool, takeovers []Takeover) (code Code, in 
 func (c *Reserve) grant(d *decider, taken []*Entry, alone bool) {
 	n := d.next(Grant{
 		ReservationID: c.ReservationID, Owner: c.Owner, Explicit: c.Explicit,
-		LeaseUntil: d.now.Add(time.Duration(c.LeaseSeconds) * time.Second),
+		ReservedAt: d.latest(), LeaseUntil: d.latest().Add(time.Duration(c.LeaseSeconds) * time.Second),
 	})
 	n.State, n.Handler, n.RequestHash = Reserved, c.Handler, c.RequestHash
 	n.TaskScope, n.LeaseSeconds = c.TaskScope, c.LeaseSeconds
@@ -136,7 +136,7 @@ func (c *Reserve) grant(d *decider, taken []*Entry, alone bool) {
 // next is the key's entry with a new grant on it, its fence above all of this life's.
 func (d *decider) next(g Grant) *Entry {
 	n := d.draft()
-	g.ReservedAt, g.Fence = d.now, 1
+	g.Fence = 1
 	if d.own != nil {
 		g.Fence = d.own.Fence + 1
 		n.Found = d.own.Fence // whoever takes over has found what is there

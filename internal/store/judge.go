@@ -105,7 +105,7 @@ func (d *docket) reserves(k idem.Key) bool {
 // decide brings every docket to where its changes can be written or, where there are none, answers it. It returns the
 // dockets that have something to write.
 func (j *judge) decide(dockets []*docket) []*docket {
-	now, heard := j.clock.now()
+	now, ahead, heard := j.clock.now()
 	for {
 		var load []*docket
 		for _, d := range dockets {
@@ -118,7 +118,7 @@ func (j *judge) decide(dockets []*docket) []*docket {
 				fail(load, err)
 				dockets = slices.DeleteFunc(dockets, func(d *docket) bool { return d.load })
 			}
-			if now, heard = j.clock.now(); !heard {
+			if now, ahead, heard = j.clock.now(); !heard {
 				fail(dockets, idem.ErrUnavailable)
 				return nil
 			}
@@ -126,6 +126,7 @@ func (j *judge) decide(dockets []*docket) []*docket {
 		again := false
 		for _, d := range dockets {
 			if d.changes == nil {
+				d.task.Ahead = ahead
 				again = !j.judgeDocket(d, now) || again
 			}
 		}
@@ -152,11 +153,12 @@ func (j *judge) load(dockets []*docket) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
 	defer cancel()
+	asked := time.Now()
 	entries, now, err := j.store.Load(ctx, keys)
 	if err != nil {
 		return fmt.Errorf("%w: %w", idem.ErrUnavailable, err)
 	}
-	j.clock.hear(now)
+	j.clock.hear(now, asked)
 	for _, d := range dockets {
 		d.load, d.guessed, d.task = false, false, idem.Task{Entries: map[int32]*idem.Entry{}, Whole: true}
 	}
@@ -336,11 +338,12 @@ func nextVersion(base int64) int64 {
 func (j *judge) write(changes []idem.Change) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
 	defer cancel()
+	asked := time.Now()
 	written, now, err := j.store.Swap(ctx, changes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", idem.ErrUnavailable, err)
 	}
-	j.clock.hear(now)
+	j.clock.hear(now, asked)
 	return written, nil
 }
 

@@ -289,3 +289,42 @@ func TestAFloodIsRefused(t *testing.T) {
 	}
 	outcomes(t, b.Do(t.Context(), reserve(fresh(), "after")))
 }
+
+// A slow exchange leaves it uncertain how late it is. A worker counts its lease from before it asked, so the lease is
+// given from the later end; and what is done under it at once is not dated before it.
+func TestALeaseIsNoShorterThanItsHolderCounts(t *testing.T) {
+	t.Parallel()
+	onEveryKeeper(t, func(k *keeper) {
+		const delay = 200 * time.Millisecond
+		var slow atomic.Bool
+		keeper := k.withSwap(func(ctx context.Context, c []idem.Change, real idem.Store) ([]bool, time.Time, error) {
+			if slow.Swap(false) {
+				<-time.After(delay)
+			}
+			return real.Swap(ctx, c)
+		})
+		r := reserve(fresh(), "a")
+		for range 3 {
+			slow.Store(true)
+			outcomes(t, keeper.Do(t.Context(), reserve(fresh(), "slow")))
+			r = reserve(fresh(), "a")
+			_, asked, err := k.backend.Load(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted := outcomes(t, keeper.Do(t.Context(), r))
+			k.want(granted, idem.CodeReserved)
+			if counts := asked.Add(30 * time.Second); granted[0].Entry.LeaseUntil.Before(counts) {
+				t.Errorf("the lease ends at %s, its holder counts until %s", granted[0].Entry.LeaseUntil, counts)
+			}
+			dispatched := outcomes(t, keeper.Do(t.Context(), &idem.Dispatch{Call: callOn(r.Key), ReservationID: r.ReservationID}))
+			k.want(dispatched, idem.CodeDispatched)
+			recorded := outcomes(t, keeper.Do(t.Context(), record(r, "x")))
+			k.want(recorded, idem.CodeRecorded)
+			e := recorded[0].Entry
+			if e.DispatchedAt.Before(e.ReservedAt) || e.RecordedAt.Before(e.ReservedAt) {
+				t.Errorf("reserved at %s, dispatched at %s, recorded at %s", e.ReservedAt, e.DispatchedAt, e.RecordedAt)
+			}
+		}
+	})
+}
