@@ -33,13 +33,18 @@ func (b *bench) run(connections int, d time.Duration, pace time.Duration, next f
 		err   error
 	}
 	tallies := make([]tally, connections)
-	conns := make([]*conn, connections)
-	for i := range conns {
-		var err error
-		if conns[i], err = dial(b.service.address); err != nil {
+	conns := make([]*conn, 0, connections)
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	for range connections {
+		c, err := dial(b.service.address)
+		if err != nil {
 			return result{}, err
 		}
-		defer conns[i].Close()
+		conns = append(conns, c)
 	}
 	before := b.cpu()
 	start := time.Now()

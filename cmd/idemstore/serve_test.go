@@ -251,7 +251,7 @@ func TestSlowClientsAreLetGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if _, err := conn.Write([]byte("POST /v1/batch/reserve HTTP/1.1\r\nHost: x\r\n")); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -158,50 +159,58 @@ func TestEndlessContentionIsGivenUp(t *testing.T) {
 func TestARowLockedForLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	for _, grouped := range []bool{false, true} {
-		url := pgtest.New(t)
-		backend := openTest(t, url, new(atomic.Int64))
-		var k idem.Keeper = NewDirect(backend, idem.DefaultPolicy)
-		if grouped {
-			b := NewBatcher(backend, idem.DefaultPolicy)
-			t.Cleanup(b.Close)
-			k = b
-		}
-		r := reserve(fresh(), "a")
-		r.LeaseSeconds = 1
-		until := outcomes(t, k.Do(t.Context(), r))[0].Entry.LeaseUntil
+		t.Run(fmt.Sprintf("grouped=%v", grouped), func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.New(t)
+			backend := openTest(t, url, new(atomic.Int64))
+			var k idem.Keeper = NewDirect(backend, idem.DefaultPolicy)
+			if grouped {
+				b := NewBatcher(backend, idem.DefaultPolicy)
+				t.Cleanup(b.Close)
+				k = b
+			}
+			testRowLocked(t, k, backend, url)
+		})
+	}
+}
 
-		conn, err := pgx.Connect(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close(context.Background())
-		tx, err := conn.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(t.Context(), "SELECT 1 FROM entries WHERE task_id = $1 FOR UPDATE", r.TaskID); err != nil {
-			t.Fatal(err)
-		}
-		renewed := make(chan idem.Result, 1)
-		go func() {
-			renewed <- k.Do(context.Background(), &idem.Renew{Call: callOn(r.Key), ReservationID: r.ReservationID, LeaseSeconds: 30})[0]
-		}()
-		waitForLock(t, conn.Config().ConnString())
-		neighbour := k.Do(t.Context(), reserve(fresh(), "neighbour"))
-		if neighbour[0].Err != nil {
-			t.Errorf("a neighbour was punished: %v", neighbour[0].Err)
-		}
-		waitUntil(t, backend, until) // the lease passes while the row is locked
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		res := <-renewed
-		switch {
-		case errors.Is(res.Err, idem.ErrUnavailable):
-		case res.Err == nil && res.Outcome.Code == idem.CodeRenewed && res.Outcome.Entry.Fence == 2:
-		default:
-			t.Errorf("a renewal that waited past the lease must raise the fence or be unknown, got %+v", res)
-		}
+func testRowLocked(t *testing.T, k idem.Keeper, backend Backend, url string) {
+	t.Helper()
+	r := reserve(fresh(), "a")
+	r.LeaseSeconds = 1
+	until := outcomes(t, k.Do(t.Context(), r))[0].Entry.LeaseUntil
+
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT 1 FROM entries WHERE task_id = $1 FOR UPDATE", r.TaskID); err != nil {
+		t.Fatal(err)
+	}
+	renewed := make(chan idem.Result, 1)
+	go func() {
+		renewed <- k.Do(context.Background(), &idem.Renew{Call: callOn(r.Key), ReservationID: r.ReservationID, LeaseSeconds: 30})[0]
+	}()
+	waitForLock(t, url)
+	neighbour := k.Do(t.Context(), reserve(fresh(), "neighbour"))
+	if neighbour[0].Err != nil {
+		t.Errorf("a neighbour was punished: %v", neighbour[0].Err)
+	}
+	waitUntil(t, backend, until) // the lease passes while the row is locked
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	res := <-renewed
+	switch {
+	case errors.Is(res.Err, idem.ErrUnavailable):
+	case res.Err == nil && res.Outcome.Code == idem.CodeRenewed && res.Outcome.Entry.Fence == 2:
+	default:
+		t.Errorf("a renewal that waited past the lease must raise the fence or be unknown, got %+v", res)
 	}
 }
 
@@ -303,11 +312,10 @@ func TestALeaseIsNoShorterThanItsHolderCounts(t *testing.T) {
 			}
 			return real.Swap(ctx, c)
 		})
-		r := reserve(fresh(), "a")
 		for range 3 {
 			slow.Store(true)
 			outcomes(t, keeper.Do(t.Context(), reserve(fresh(), "slow")))
-			r = reserve(fresh(), "a")
+			r := reserve(fresh(), "a")
 			_, asked, err := k.backend.Load(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)

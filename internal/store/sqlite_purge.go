@@ -89,7 +89,7 @@ func (s *SQLite) each(sql string, read func(row *sqlite3.Stmt) error, numbers ..
 	if err != nil {
 		return err
 	}
-	defer stmt.Close()
+	defer func() { _ = stmt.Close() }() // tells again what its last step told
 	for i, n := range numbers {
 		if err := stmt.BindInt64(i+1, n); err != nil {
 			return err
