@@ -13,7 +13,8 @@ import (
 //
 // Its settings end with the transaction (the "true"), so that they work through a pooler that gives each transaction another session.
 // Without enable_seqscan=off a plan that was made while the table was nearly empty would read the whole table for each batch, until
-// autovacuum looks at it: minutes, at tens of thousands of rows a second.
+// autovacuum looks at it: minutes, at tens of thousands of rows a second. Left to itself, the server plans a small batch anew each time,
+// which costs as much as carrying it out.
 const pgBegin = `
 SELECT clock_timestamp(),
        set_config('lock_timeout', '1s', true),
@@ -23,12 +24,13 @@ SELECT clock_timestamp(),
 
 // pgEntries writes entries and gives the keys of those that it wrote.
 //
-//   - "later" are the newest attempts of the tasks beside which there must be no later one.
+//   - "later" are the changes that must be alone and are not: a later attempt has a row.
 //   - A change of a row that is not there (base NULL) is inserted, unless there is one: then no version equals NULL.
 //   - A change of a row that is there meets it as a conflict. The version and the time are checked after the row's lock was got.
 //   - Two things could still be inserted that must not be: the change of a row that is gone, and one whose time came while it waited for
 //     another's insert of the same key, which then was rolled back. The division by zero undoes the whole batch; see Swap.
-//   - The rows are locked in the order of their keys, so two replicas never wait for each other.
+//   - The rows are locked in the order of the arrays, which is that of the keys, so two replicas never wait for each other. Nothing may
+//     be joined to the arrays that could change it.
 //   - A stored response is never changed. Keeping the old one where the record is the same spares writing a large body again.
 const pgEntries = `
 later AS (
