@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -37,6 +38,10 @@ const (
 	maxHeader  = 32 << 10
 
 	upkeepEvery = 6 * time.Hour
+
+	// gcPercent, unless GOGC says otherwise: what lives is small (tens of megabytes), and at Go's 100 collecting it took a
+	// ninth of the service's CPU under load. GOMEMLIMIT is heeded as ever.
+	gcPercent = 400
 )
 
 type serveCmd struct {
@@ -48,6 +53,9 @@ func (c *serveCmd) Run(e *env) error {
 	conf, err := c.resolve()
 	if err != nil {
 		return usageError{fmt.Errorf("this configuration cannot be:\n%w", err)}
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	return newService(conf, c.settings, e.stdout).run(e.ctx)
 }
