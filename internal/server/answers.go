@@ -152,7 +152,7 @@ func (s *Server) refusal(req *request, a ask, out *idem.Outcome) answer {
 }
 
 func inDoubtDetail(out *idem.Outcome) string {
-	next := "Look into it, then reserve again with these takeovers, or record what happened."
+	next := "Look into it, then reserve again with these takeovers, and record what happened or do it."
 	if out.TakeoversLeft == 0 {
 		next = "No takeover is left: only an operator can resolve it."
 	}

@@ -118,7 +118,7 @@ func (p *Postgres) send(ctx context.Context, sql string, args []any, read func(p
 	}
 	results := conn.SendBatch(ctx, &batch)
 	var now time.Time
-	err = results.QueryRow().Scan(&now, nil, nil, nil, nil)
+	err = results.QueryRow().Scan(&now, nil, nil, nil, nil, nil)
 	completed := false
 	if err == nil && sql != "" {
 		completed, err = readRows(results, read)

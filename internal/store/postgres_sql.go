@@ -14,12 +14,14 @@ import (
 // Its settings end with the transaction (the "true"), so that they work through a pooler that gives each transaction another session.
 // Without enable_seqscan=off a plan that was made while the table was nearly empty would read the whole table for each batch, until
 // autovacuum looks at it: minutes, at tens of thousands of rows a second. Left to itself, the server plans a small batch anew each time,
-// which costs as much as carrying it out.
+// which costs as much as carrying it out. And a table that can only be read whole, as a small one without an index, would look so dear
+// without a sequential scan that the server compiles the statement first.
 const pgBegin = `
 SELECT clock_timestamp(),
        set_config('lock_timeout', '1s', true),
        set_config('statement_timeout', '5s', true),
        set_config('enable_seqscan', 'off', true),
+       set_config('jit', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true)`
 
 // pgEntries writes entries and gives the keys of those that it wrote.
