@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/idemstore/idemstore/internal/idem"
 	"github.com/idemstore/idemstore/internal/server"
+	"github.com/idemstore/idemstore/internal/store"
 )
 
 // settings are the flags of serve, as they were given. Each is also an environment variable; a flag wins. They are text
@@ -126,7 +126,7 @@ func (s settings) checkAuth() error {
 func checkDatabaseURL(u string) error {
 	scheme, rest, _ := strings.Cut(u, ":")
 	if (scheme == "postgres" || scheme == "postgresql") && strings.HasPrefix(rest, "//") || scheme == "sqlite" && rest != "" {
-		return nil
+		return store.CheckURL(u)
 	}
 	return errors.New("want postgres://HOST/DATABASE, sqlite:PATH, or sqlite::memory: for tests") // not quoted: there may be a password in it
 }
@@ -185,12 +185,17 @@ func headerNames(s string) ([]string, error) {
 		if name == "" {
 			continue
 		}
-		if strings.ContainsAny(name, " :\t\"(){}/") || http.CanonicalHeaderKey(name) == "" {
+		if strings.ContainsFunc(name, notToken) {
 			return nil, fmt.Errorf("%q is not the name of a header", name)
 		}
 		names = append(names, name)
 	}
 	return names, nil
+}
+
+// notToken says of a character that no header's name may have it (RFC 9110, section 5.6.2).
+func notToken(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
 func logLevel(s string) (zerolog.Level, error) {

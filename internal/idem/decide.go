@@ -31,6 +31,9 @@ type Decision struct {
 	// Changes are to be written before the outcome is told. The key's own comes first; the others tell of attempts that
 	// were found in doubt, or whose doubt was found ended by retention.
 	Changes []Change
+	// Again: the changes are to be written, and then the command is to be decided anew. What other attempts are must be
+	// settled before one is granted past them, as only the row of a key itself is checked when it is granted.
+	Again bool
 	// Need says what must be loaded before the command can be decided; Outcome and Changes are then void.
 	Need Need
 }
@@ -54,6 +57,9 @@ func (p Policy) Decide(task Task, cmd Command, now time.Time) Decision {
 	cmd.decide(d)
 	if !d.need.None() {
 		return Decision{Need: d.need}
+	}
+	if d.again {
+		return Decision{Again: true, Changes: d.changes}
 	}
 	d.out.Key, d.out.Now = d.key, now
 	switch d.out.Code {
@@ -80,6 +86,7 @@ type decider struct {
 	out     Outcome
 	changes []Change
 	need    Need
+	again   bool
 }
 
 // latest is the latest that the database's time can be.
@@ -127,6 +134,22 @@ func (d *decider) others() []*Entry {
 		}
 	}
 	return d.rest
+}
+
+// bar settles that lapsed grants of other attempts are not revived, and says whether that is still to be written.
+func (d *decider) bar() bool {
+	if !d.task.Whole {
+		return false // then it is the store that proves that there is no other
+	}
+	for _, o := range d.others() {
+		if o.lapsed(d.now) && !o.Barred {
+			n := o.clone()
+			n.Barred = true
+			d.put(n)
+			d.again = true
+		}
+	}
+	return d.again
 }
 
 // whole asks for the task's other attempts, and says whether they are here.

@@ -73,6 +73,8 @@ type Entry struct {
 	Spent     []Spent  // oldest first, at most maxSpent
 	Takeovers int      // how many reserves took over or passed over here
 	Found     int64    // the newest fence whose doubt has been found (and told to the trail)
+	// Barred: another attempt was granted past this one's lapsed grant, or is about to be, so it cannot be revived.
+	Barred bool
 
 	ReleasedAt time.Time
 	ByOperator bool // the release was an operator's word, not the holder's

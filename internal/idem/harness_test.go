@@ -85,7 +85,7 @@ func (w *world) do(t tester, cmd idem.Command) step {
 		if try == 0 {
 			w.now = w.now.Add(w.lag)
 		}
-		if w.swap(t, s) {
+		if w.swap(t, s) && !s.Again {
 			s.after = maps.Clone(w.rows)
 			return s
 		}

@@ -42,11 +42,9 @@ func (d *decider) extend(e *Entry, seconds int) *Entry {
 		n.LeaseUntil = until
 	}
 	if passed {
-		for _, o := range d.others() {
-			if !o.ReservedAt.Before(e.LeaseUntil) {
-				d.refuse(CodeLeaseLost, e)
-				return nil
-			}
+		if e.Barred || slices.ContainsFunc(d.others(), func(o *Entry) bool { return !o.ReservedAt.Before(e.LeaseUntil) }) {
+			d.refuse(CodeLeaseLost, e)
+			return nil
 		}
 		n.Fence++
 		before = n.LeaseUntil

@@ -101,6 +101,9 @@ func (c *Record) decideUnreserved(d *decider) {
 	}
 	switch code, in := d.newcomer(); code {
 	case "":
+		if d.bar() {
+			return
+		}
 		n := d.next(Grant{Owner: c.Owner, ReservedAt: d.now, LeaseUntil: d.now})
 		n.RequestHash, n.TaskScope, n.LeaseSeconds, n.Handler = c.RequestHash, false, 0, ""
 		n.record(c.Response, c.Owner, "", d.now)

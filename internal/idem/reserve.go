@@ -107,6 +107,9 @@ func (d *decider) obstacle(taskScope bool, takeovers []Takeover) (code Code, in 
 }
 
 func (c *Reserve) grant(d *decider, taken []*Entry, alone bool) {
+	if d.bar() {
+		return
+	}
 	n := d.next(Grant{
 		ReservationID: c.ReservationID, Owner: c.Owner, Explicit: c.Explicit,
 		ReservedAt: d.latest(), LeaseUntil: d.latest().Add(time.Duration(c.LeaseSeconds) * time.Second),
@@ -145,7 +148,7 @@ func (d *decider) next(g Grant) *Entry {
 		}
 	}
 	n.Grant = g
-	n.ReleasedAt, n.ByOperator = time.Time{}, false
+	n.ReleasedAt, n.ByOperator, n.Barred = time.Time{}, false, false
 	return n
 }
 

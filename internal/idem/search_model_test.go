@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -185,6 +186,14 @@ func (m *model) deliver(d delivery) result {
 	now, cmd := epoch.Add(time.Duration(d.now)*tick), m.command(d)
 	dec := m.decide(task, cmd, now)
 	r := result{rows: d.rows}
+	if dec.Again { // at once, as nothing else can tell the difference
+		task.Entries = maps.Clone(task.Entries)
+		for _, c := range dec.Changes {
+			r.rows[c.Entry.Attempt] = m.number(c.Entry)
+			task.Entries[c.Entry.Attempt] = c.Entry
+		}
+		dec = m.decide(task, cmd, now)
+	}
 	for _, c := range dec.Changes {
 		if !c.Same {
 			r.rows[c.Entry.Attempt] = m.number(c.Entry)

@@ -112,6 +112,11 @@ func TestSearchCanFail(t *testing.T) {
 			if _, ok := cmd.(*idem.Dispatch); ok {
 				task.Entries = maps.Clone(task.Entries)
 				maps.DeleteFunc(task.Entries, func(a int32, _ *idem.Entry) bool { return a != cmd.Target().Attempt })
+				if own := task.Entries[cmd.Target().Attempt]; own != nil {
+					unbarred := *own
+					unbarred.Barred = false
+					task.Entries[own.Attempt] = &unbarred
+				}
 			}
 			return policy.Decide(task, cmd, now)
 		}},

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -62,7 +64,7 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request, lenientOutsi
 	read func(body jsontext.Value, call func(idem.Key) idem.Call) (ask, error),
 ) {
 	req := requestOf(r.Context())
-	body, err := readBody(w, r, maxBatchBody)
+	body, err := readBody(r, maxBatchBody)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -127,10 +129,10 @@ func (s *Server) sendBatch(w http.ResponseWriter, answers []answer) {
 func readItems(body []byte, lenientOutside bool) ([]jsontext.Value, error) {
 	// What an item may not have must not fail the call, so only the outside is read strictly.
 	loose := []json.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
-	if err := fault(json.Unmarshal(body, new(jsontext.Value), loose...)); err != nil {
+	if err := whole(body, loose...); err != nil {
 		return nil, err
 	}
-	dec := jsontext.NewDecoder(strings.NewReader(string(body)), loose...)
+	dec := jsontext.NewDecoder(bytes.NewReader(body), loose...)
 	if start, err := dec.ReadToken(); err != nil || start.Kind() != '{' {
 		return nil, &idem.FieldError{Field: "body", Reason: "must be an object"}
 	}
@@ -150,8 +152,8 @@ func readItems(body []byte, lenientOutside bool) ([]jsontext.Value, error) {
 			return nil, &idem.FieldError{Field: field, Reason: "stands there twice"}
 		case field == "items":
 			seen = true
-			if err := json.Unmarshal(value, &items, loose...); err != nil || value.Kind() != '[' {
-				return nil, &idem.FieldError{Field: field, Reason: "must be an array"}
+			if items, err = elements(value, loose...); err != nil {
+				return nil, err
 			}
 		case strings.EqualFold(field, "items"):
 			return nil, &idem.FieldError{Field: field, Reason: "must be written items"}
@@ -159,11 +161,44 @@ func readItems(body []byte, lenientOutside bool) ([]jsontext.Value, error) {
 			return nil, &idem.FieldError{Field: field, Reason: unknownMember}
 		}
 	}
-	switch {
-	case !seen:
+	if !seen {
 		return nil, &idem.FieldError{Field: "items", Reason: "is required"}
-	case len(items) > idem.MaxBatch:
-		return nil, &idem.FieldError{Field: "items", Reason: "must have at most " + strconv.Itoa(idem.MaxBatch) + " items"}
+	}
+	return items, nil
+}
+
+// whole checks that a body is one JSON value with nothing behind it.
+func whole(body []byte, opts ...json.Options) error {
+	dec := jsontext.NewDecoder(bytes.NewReader(body), opts...)
+	if err := dec.SkipValue(); err != nil {
+		return fault(err)
+	}
+	if _, err := dec.ReadToken(); err != io.EOF { //nolint:errorlint // the decoder promises io.EOF itself
+		return &idem.FieldError{Field: "body", Reason: "has something behind its end"}
+	}
+	return nil
+}
+
+// elements takes an array apart, and stops where it has too many: a list of nothing can be very long.
+func elements(array jsontext.Value, opts ...json.Options) ([]jsontext.Value, error) {
+	if array.Kind() != '[' {
+		return nil, &idem.FieldError{Field: "items", Reason: "must be an array"}
+	}
+	array = array.Clone() // the decoder that it came from goes on
+	dec := jsontext.NewDecoder(bytes.NewReader(array), opts...)
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, fault(err)
+	}
+	items := []jsontext.Value{}
+	for dec.PeekKind() != ']' {
+		if len(items) == idem.MaxBatch {
+			return nil, &idem.FieldError{Field: "items", Reason: "must have at most " + strconv.Itoa(idem.MaxBatch) + " items"}
+		}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil, fault(err)
+		}
+		items = append(items, value.Clone())
 	}
 	return items, nil
 }

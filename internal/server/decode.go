@@ -1,12 +1,14 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -23,6 +25,7 @@ import (
 const (
 	maxSmallBody = 64 << 10
 	maxBatchBody = 32 << 20
+	maxDrain     = 128 << 20
 	jsonGrowth   = 6
 )
 
@@ -40,32 +43,59 @@ func (e *errTooLarge) Error() string {
 }
 
 // errMediaType says that a body did not say application/json.
-var errMediaType = errors.New("send the body with Content-Type: application/json")
+var errMediaType = errors.New("send the body with Content-Type: application/json, and without Content-Encoding")
 
-// readBody reads a request's body up to a cap. A body that announces more is refused before any of it is read.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if !saysJSON(r.Header.Get("Content-Type")) {
+// readBody reads a request's body up to a cap. Memory is taken for what arrives, not for what is announced.
+func readBody(r *http.Request, limit int64) ([]byte, error) {
+	if err := noQuery(r); err != nil {
+		return nil, err
+	}
+	if !saysJSON(r.Header.Get("Content-Type")) || encoded(r.Header.Get("Content-Encoding")) {
 		return nil, errMediaType
 	}
 	if r.ContentLength > limit {
 		return nil, &errTooLarge{limit: limit}
 	}
-	var body []byte
-	var err error
-	if in := http.MaxBytesReader(w, r.Body, limit); r.ContentLength >= 0 {
-		body = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(in, body)
-	} else {
-		body, err = io.ReadAll(in)
-	}
-	var over *http.MaxBytesError
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), maxSmallBody)) + bytes.MinRead)
+	_, err := body.ReadFrom(io.LimitReader(r.Body, limit+1))
 	switch {
-	case errors.As(err, &over):
+	case int64(body.Len()) > limit:
 		return nil, &errTooLarge{limit: limit}
 	case err != nil:
 		return nil, &idem.FieldError{Field: "body", Reason: "did not arrive whole"}
 	}
-	return body, nil
+	return body.Bytes(), nil
+}
+
+// refuseLarge sends an answer to a request of which too much was announced or came, and then lets its body run out,
+// within bounds: a client that is still sending when the connection closes sees a broken pipe and not the answer, and
+// would try again for ever. One that asked first (Expect: 100-continue) is not sending.
+func refuseLarge(w http.ResponseWriter, r *http.Request, send func()) {
+	connection := http.NewResponseController(w)
+	_ = connection.EnableFullDuplex() // to answer before the body was read; HTTP/2 always can
+	w.Header().Set("Connection", "close")
+	send()
+	_ = connection.Flush()
+	if r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, r.Body, maxDrain)
+	}
+}
+
+func encoded(contentEncoding string) bool {
+	return contentEncoding != "" && !strings.EqualFold(contentEncoding, "identity")
+}
+
+// noQuery refuses a query where the body says everything: whoever put wait_seconds there would not wait.
+func noQuery(r *http.Request) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	name, _, _ := strings.Cut(r.URL.RawQuery, "=")
+	if plain, err := url.QueryUnescape(name); err == nil {
+		name = plain
+	}
+	return &idem.FieldError{Field: cmp.Or(name, "query"), Reason: "belongs into the body: this call takes no query"}
 }
 
 func saysJSON(contentType string) bool {
@@ -102,35 +132,48 @@ func lenient(body []byte, into any) (ignored []string, err error) {
 	return unknownMembers(body, reflect.TypeOf(into).Elem(), "", nil)
 }
 
-// unknownMembers adds the members of an object, and of the objects in it, that the struct does not have.
+// unknownMembers adds the members of an object, and of the objects in it, that the struct does not have. Past
+// maxIgnored there is no use in more.
 func unknownMembers(object jsontext.Value, t reflect.Type, prefix string, unknown []string) ([]string, error) {
-	var members map[string]jsontext.Value
-	if err := json.Unmarshal(object, &members); err != nil {
-		return nil, fault(err)
-	}
 	known := make(map[string]reflect.Type)
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		known[name] = f.Type
 	}
-	for _, name := range slices.Sorted(maps.Keys(members)) {
+	dec := jsontext.NewDecoder(bytes.NewReader(object))
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, fault(err)
+	}
+	for dec.PeekKind() != '}' {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return nil, fault(err)
+		}
+		name := token.String()
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil, fault(err)
+		}
 		lower := strings.ToLower(name)
 		inner, ok := known[name]
 		switch {
-		case ok && inner.Kind() == reflect.Pointer && inner.Elem().Kind() == reflect.Struct:
-			var err error
-			if unknown, err = unknownMembers(members[name], inner.Elem(), prefix+name+".", unknown); err != nil {
+		case ok && value.Kind() == '{' && inner.Kind() == reflect.Pointer && inner.Elem().Kind() == reflect.Struct:
+			if unknown, err = unknownMembers(value.Clone(), inner.Elem(), prefix+name+".", unknown); err != nil {
 				return nil, err
 			}
 		case ok:
 		case known[lower] != nil:
 			return nil, &idem.FieldError{Field: prefix + name, Reason: "must be written " + lower}
-		default:
+		case len(unknown) < maxIgnored:
 			unknown = append(unknown, prefix+name)
 		}
 	}
+	slices.Sort(unknown)
 	return unknown, nil
 }
+
+// maxIgnored is how many ignored members are named.
+const maxIgnored = 100
 
 const unknownMember = "is not a field of this request"
 

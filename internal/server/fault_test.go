@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,13 +15,14 @@ import (
 
 // broken is a keeper that fails as it is told to.
 type broken struct {
-	do    func(ctx context.Context, cmds []idem.Command) []idem.Result
-	ready error
+	do      func(ctx context.Context, cmds []idem.Command) []idem.Result
+	changed chan struct{}
+	ready   error
 }
 
 func (b broken) Do(ctx context.Context, cmds ...idem.Command) []idem.Result { return b.do(ctx, cmds) }
 
-func (b broken) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
+func (b broken) Watch(string) (<-chan struct{}, func()) { return b.changed, func() {} }
 
 func (b broken) Ready(context.Context) error { return b.ready }
 
@@ -149,19 +151,43 @@ func TestPanic(t *testing.T) {
 	s.send(t, call{method: http.MethodGet, path: "/healthz"})
 }
 
+// inProgress answers that the key is held for an hour.
+func inProgress(key idem.Key) idem.Result {
+	now := time.Now()
+	return idem.Result{Outcome: idem.Outcome{Code: idem.CodeInProgress, Key: key, Now: now, Entry: &idem.Entry{
+		Key: key, State: idem.Reserved, Grant: idem.Grant{Owner: "w", Fence: 1, ReservedAt: now, LeaseUntil: now.Add(time.Hour)}, ExpiresAt: now.Add(day),
+	}}}
+}
+
 // A wait ends with the fault that it meets.
 func TestFaultWhileWaiting(t *testing.T) {
 	t.Parallel()
-	calls := 0
+	var looks atomic.Int64
 	s := start(t, setup{keeper: broken{do: func(_ context.Context, cmds []idem.Command) []idem.Result {
-		if calls++; calls > 1 {
+		if looks.Add(1) > 1 {
 			return []idem.Result{{Err: idem.ErrUnavailable}}
 		}
-		now := time.Now()
-		key := cmds[0].Target()
-		return []idem.Result{{Outcome: idem.Outcome{Code: idem.CodeInProgress, Key: key, Now: now, Entry: &idem.Entry{
-			Key: key, State: idem.Reserved, Grant: idem.Grant{Owner: "w", Fence: 1, ReservedAt: now, LeaseUntil: now.Add(time.Hour)}, ExpiresAt: now.Add(day),
-		}}}}
+		return []idem.Result{inProgress(cmds[0].Target())}
 	}}})
-	s.key(t).reserve(obj{"wait_seconds": 60}).want(503, "unavailable")
+	s.key(t).reserve(patiently).want(503, "unavailable")
+}
+
+// A wait looks again at once where it is told of a change, and not only now and then.
+func TestWaitIsTold(t *testing.T) {
+	t.Parallel()
+	const changes = 100
+	var looks atomic.Int64
+	keeper := broken{changed: make(chan struct{}), do: func(_ context.Context, cmds []idem.Command) []idem.Result {
+		if looks.Add(1) > changes {
+			return []idem.Result{{Outcome: idem.Outcome{Code: idem.CodeNotFound, Key: cmds[0].Target()}}}
+		}
+		return []idem.Result{inProgress(cmds[0].Target())}
+	}}
+	close(keeper.changed)
+	s := start(t, setup{keeper: keeper})
+	begun := time.Now()
+	s.key(t).replay("?wait_seconds=60").want(404, "not_found")
+	if took := time.Since(begun); took > changes*100*time.Millisecond {
+		t.Errorf("%d changes took %s", changes, took)
+	}
 }

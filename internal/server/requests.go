@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -222,58 +224,87 @@ func (s *Server) response(in *api.OfferedResponse) (*idem.Response, []string, er
 
 // readHeaders reads headers as pairs, or as an object of strings or arrays of strings, in the order in which they stand.
 func readHeaders(value jsontext.Value) ([]idem.Header, error) {
-	const want = `must be [name, value] pairs, or an object of strings or arrays of strings`
-	wrong := &idem.FieldError{Field: "response.headers", Reason: want}
-	var headers []idem.Header
-	switch value.Kind() {
-	case 'n':
+	wrong := &idem.FieldError{
+		Field: "response.headers", Reason: "must be [name, value] pairs, or an object of strings or arrays of strings",
+	}
+	if value.Kind() == 'n' {
 		return nil, nil
-	case '[':
-		var pairs [][]*string
-		if err := json.Unmarshal(value, &pairs); err != nil {
-			return nil, wrong
-		}
-		for _, p := range pairs {
-			if len(p) != 2 || p[0] == nil || p[1] == nil {
-				return nil, wrong
-			}
-			headers = append(headers, idem.Header{*p[0], *p[1]})
-		}
-		return headers, nil
-	case '{':
-	default:
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(value))
+	start, err := dec.ReadToken()
+	if err != nil || start.Kind() != '[' && start.Kind() != '{' {
 		return nil, wrong
 	}
-	dec := jsontext.NewDecoder(strings.NewReader(string(value)))
-	if _, err := dec.ReadToken(); err != nil {
-		return nil, wrong
+	read := readPair
+	if start.Kind() == '{' {
+		read = readMember
 	}
-	for dec.PeekKind() != '}' {
-		name, err := dec.ReadToken()
-		if err != nil {
+	var headers []idem.Header
+	for dec.PeekKind() != ']' && dec.PeekKind() != '}' {
+		more, ok := read(dec)
+		if !ok {
 			return nil, wrong
 		}
-		key := name.String() // before the next read, which voids the token
-		v, err := dec.ReadValue()
-		if err != nil {
-			return nil, wrong
-		}
-		var one *string
-		var many []*string
-		if v.Kind() == '[' {
-			err = json.Unmarshal(v, &many)
-		} else {
-			err = json.Unmarshal(v, &one)
-			many = []*string{one}
-		}
-		if err != nil || slices.Contains(many, nil) {
-			return nil, wrong
-		}
-		for _, v := range many {
-			headers = append(headers, idem.Header{key, *v})
+		if headers = append(headers, more...); len(headers) > maxHeadersRead {
+			return nil, &idem.FieldError{Field: "response.headers", Reason: fmt.Sprintf("must have at most %d values", idem.MaxHeaders)}
 		}
 	}
 	return headers, nil
+}
+
+const (
+	// maxHeadersRead bounds what is read before the headers that are never kept are dropped.
+	maxHeadersRead = 10 * idem.MaxHeaders
+	// maxHeaderJSON bounds one header in JSON, or one name's values.
+	maxHeaderJSON = 2 * jsonGrowth * idem.MaxHeaderBytes
+)
+
+// readPair reads ["name", "value"].
+func readPair(dec *jsontext.Decoder) ([]idem.Header, bool) {
+	pair, ok := readStrings(dec)
+	if !ok || len(pair) != 2 {
+		return nil, false
+	}
+	return []idem.Header{{pair[0], pair[1]}}, true
+}
+
+// readMember reads "name": "value", or "name": ["value", "value"].
+func readMember(dec *jsontext.Decoder) ([]idem.Header, bool) {
+	token, err := dec.ReadToken()
+	if err != nil {
+		return nil, false
+	}
+	name := token.String() // before the next read, which voids the token
+	var values []string
+	var ok bool
+	if dec.PeekKind() == '"' {
+		token, err = dec.ReadToken()
+		values, ok = []string{token.String()}, err == nil
+	} else {
+		values, ok = readStrings(dec)
+	}
+	headers := make([]idem.Header, len(values))
+	for i, v := range values {
+		headers[i] = idem.Header{name, v}
+	}
+	return headers, ok
+}
+
+// readStrings reads an array of nothing but strings.
+func readStrings(dec *jsontext.Decoder) ([]string, bool) {
+	value, err := dec.ReadValue()
+	if err != nil || value.Kind() != '[' || len(value) > maxHeaderJSON {
+		return nil, false
+	}
+	var all []*string
+	if err := json.Unmarshal(value, &all); err != nil || slices.Contains(all, nil) {
+		return nil, false
+	}
+	values := make([]string, len(all))
+	for i, v := range all {
+		values[i] = *v
+	}
+	return values, true
 }
 
 // replayForm is how a replay is wanted.

@@ -84,6 +84,11 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if a.status >= http.StatusInternalServerError {
 		req.err = err
 	}
+	var large *errTooLarge
+	if errors.As(err, &large) && !large.response {
+		refuseLarge(w, r, func() { s.send(w, r, a) })
+		return
+	}
 	s.send(w, r, a)
 }
 

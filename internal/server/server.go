@@ -90,7 +90,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, limit int64, read
 		s.fail(w, r, err)
 		return
 	}
-	body, err := readBody(w, r, limit)
+	body, err := readBody(r, limit)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -100,7 +100,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, limit int64, read
 		s.fail(w, r, err)
 		return
 	}
-	result := s.await(w, r, a)
+	result := s.await(r.Context(), a)
 	if result.Err != nil {
 		s.fail(w, r, result.Err)
 		return
@@ -156,7 +156,7 @@ func (s *Server) Replay(w http.ResponseWriter, r *http.Request, _ api.TaskID, _ 
 		s.fail(w, r, err)
 		return
 	}
-	result := s.await(w, r, a)
+	result := s.await(r.Context(), a)
 	out := &result.Outcome
 	switch {
 	case result.Err != nil:
@@ -173,24 +173,20 @@ func (s *Server) Replay(w http.ResponseWriter, r *http.Request, _ api.TaskID, _ 
 
 // await carries a command out, and again while another holds the key and the caller wants to wait. A waiter holds
 // nothing but its connection.
-func (s *Server) await(w http.ResponseWriter, r *http.Request, a ask) idem.Result {
+func (s *Server) await(ctx context.Context, a ask) idem.Result {
 	if a.wait == 0 {
-		return s.do(r.Context(), a.cmd)[0]
+		return s.do(ctx, a.cmd)[0]
 	}
-	// The deadline for reading a request would end a long wait: the server reads on to see whether the caller hung up.
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Time{})
-	defer func() { _ = connection.SetReadDeadline(time.Now().Add(requestTime)) }() // for a body that nobody has read
 	until := time.Now().Add(a.wait)
 	for {
 		changed, unwatch := s.keeper.Watch(a.cmd.Target().TaskID)
-		result := s.do(r.Context(), a.cmd)[0]
+		result := s.do(ctx, a.cmd)[0]
 		left := time.Until(until)
 		if result.Err != nil || result.Outcome.Code != idem.CodeInProgress || left <= 0 || s.draining.Load() {
 			unwatch()
 			return result
 		}
-		s.pause(r.Context(), changed, min(left, lookAgain, result.Outcome.Entry.LeaseUntil.Sub(result.Outcome.Now)))
+		s.pause(ctx, changed, min(left, lookAgain, result.Outcome.Entry.LeaseUntil.Sub(result.Outcome.Now)))
 		unwatch()
 		if reserve, ok := a.cmd.(*idem.Reserve); ok {
 			reserve.Takeovers = nil // what was looked into before the wait authorises nothing after it

@@ -109,6 +109,44 @@ func TestAnnouncedBodiesAreRefusedUnread(t *testing.T) {
 	}
 }
 
+// A client that sends everything before it reads, as simple ones do, sees the answer and not a broken pipe.
+func TestAClientThatIsStillSendingSeesTheAnswer(t *testing.T) {
+	t.Parallel()
+	s := shared.service(t, engines[0])
+	for path, size := range map[string]int{s.key(t).path("record"): 20 << 20, "/v1/batch/record": 40 << 20} {
+		conn := s.dial(t)
+		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.CopyN(conn, zeros{}, int64(size)); err != nil {
+			t.Fatalf("%s: while sending: %v", path, err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != 413 {
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestContentEncodingIsRefused(t *testing.T) {
+	t.Parallel()
+	s := shared.service(t, engines[0])
+	for encoding, want := range map[string]int{"gzip": 415, "identity": 201, "br, gzip": 415} {
+		c := call{method: http.MethodPost, path: s.key(t).path("reserve"), body: obj{"owner": "w"}, header: map[string]string{"Content-Encoding": encoding}}
+		if a := s.send(t, c); a.status != want {
+			t.Errorf("%s: %s", encoding, a)
+		}
+	}
+}
+
 // dial opens a connection to speak without an HTTP client's help.
 func (s *service) dial(t *testing.T) *net.TCPConn {
 	t.Helper()
@@ -301,11 +339,14 @@ func TestRequestIDs(t *testing.T) {
 	})
 }
 
-// What a query is on the verbs that take none is not looked at.
+// A query on a verb that takes none is refused: whoever put wait_seconds there would not wait.
 func TestQueryOfThePostingVerbs(t *testing.T) {
 	t.Parallel()
 	s := shared.service(t, engines[0])
 	k := s.key(t)
-	s.send(t, call{method: http.MethodPost, path: k.path("reserve") + "?" + url.Values{"owner": {"x"}}.Encode(), body: obj{"owner": "w"}}).
-		want(201, "reserved").has(obj{"owner": "w"})
+	for _, verb := range []string{"reserve", "dispatch", "renew", "record", "release"} {
+		s.send(t, call{method: http.MethodPost, path: k.path(verb) + "?" + url.Values{"wait_seconds": {"5"}}.Encode(), body: obj{"owner": "w"}}).
+			want(400, "invalid_request").has(obj{"field": "wait_seconds"})
+	}
+	k.replay("").want(404, "not_found")
 }

@@ -76,6 +76,7 @@ func entrySamples() map[string]*idem.Entry {
 		dispatched.Explicit, dispatched.DispatchedAt = true, later(time.Second)
 		e.Former = []idem.Former{{Grant: dispatched, Doubt: true}, {Grant: grant(2)}}
 		e.Takeovers, e.Found = 16, 1<<60
+		e.Barred = true
 		for i := range 1000 {
 			e.Spent = append(e.Spent, idem.Spent{ReservationID: uuid.NewString(), Owner: "b\x00", Fence: int64(i), Released: i%2 == 0})
 		}

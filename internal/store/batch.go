@@ -140,11 +140,9 @@ func (c *call) finish(r idem.Result) {
 func (c *call) weight() int {
 	switch cmd := c.cmd.(type) {
 	case *idem.Record:
-		return len(cmd.Response.Body)
+		return weight(cmd.Response)
 	case *idem.Release:
-		if cmd.Response != nil {
-			return len(cmd.Response.Body)
-		}
+		return weight(cmd.Response)
 	}
 	return 0
 }

@@ -19,6 +19,7 @@ type more struct {
 	Spent      []idem.Spent   `json:"spent,omitempty"`
 	Takeovers  int            `json:"takeovers,omitzero"`
 	Found      int64          `json:"found,omitzero"`
+	Barred     bool           `json:"barred,omitzero"`
 	Refusals   []idem.Refusal `json:"refusals,omitempty"`
 	ReleasedAt time.Time      `json:"released_at,omitzero"`
 	ByOperator bool           `json:"by_operator,omitzero"`
@@ -29,13 +30,14 @@ type more struct {
 // encodeMore returns nil where there is nothing to keep.
 func encodeMore(e *idem.Entry) (*string, error) {
 	m := more{
-		Former: e.Former, Spent: e.Spent, Takeovers: e.Takeovers, Found: e.Found, Refusals: e.Refusals,
+		Former: e.Former, Spent: e.Spent, Takeovers: e.Takeovers, Found: e.Found, Barred: e.Barred,
+		Refusals:   e.Refusals,
 		ReleasedAt: e.ReleasedAt, ByOperator: e.ByOperator,
 	}
 	if e.State == idem.Recorded && e.RecordedReservationID != e.ReservationID {
 		m.RecordedBy = &e.RecordedReservationID
 	}
-	if len(m.Former)+len(m.Spent)+len(m.Refusals) == 0 && m.Takeovers == 0 && m.Found == 0 &&
+	if len(m.Former)+len(m.Spent)+len(m.Refusals) == 0 && m.Takeovers == 0 && m.Found == 0 && !m.Barred &&
 		m.ReleasedAt.IsZero() && !m.ByOperator && m.RecordedBy == nil {
 		return nil, nil
 	}
@@ -54,7 +56,7 @@ func decodeMore(e *idem.Entry, text []byte) error {
 		return fmt.Errorf("read the entry %s: %w", e.Key, err)
 	}
 	e.Former, e.Spent, e.Takeovers, e.Found, e.Refusals = m.Former, m.Spent, m.Takeovers, m.Found, m.Refusals
-	e.ReleasedAt, e.ByOperator = m.ReleasedAt, m.ByOperator
+	e.ReleasedAt, e.ByOperator, e.Barred = m.ReleasedAt, m.ByOperator, m.Barred
 	if m.RecordedBy != nil {
 		e.RecordedReservationID = *m.RecordedBy
 	}

@@ -46,7 +46,11 @@ type docket struct {
 	bodies  []int32 // attempts whose whole response is wanted beside those of the commands' own
 	changes map[int32]*idem.Change
 	ready   []verdict
+	later   []*call // to be decided when what is written now is
 }
+
+// open is the commands that were not answered, in order.
+func (d *docket) open() []*call { return append(slices.Clip(d.calls), d.later...) }
 
 // verdict is an outcome that waits for its changes to be written.
 type verdict struct {
@@ -172,7 +176,7 @@ func (j *judge) load(dockets []*docket) error {
 // to the end; if not, something must be loaded first, and all of them are decided anew.
 func (j *judge) judgeDocket(d *docket, now time.Time) bool {
 	d.changes = make(map[int32]*idem.Change)
-	d.ready = d.ready[:0]
+	d.ready, d.later = d.ready[:0], nil
 	var undecided []*call
 	for _, c := range d.calls {
 		if _, ok := c.cmd.(*idem.Reserve); ok && c.ctx.Err() != nil {
@@ -185,6 +189,12 @@ func (j *judge) judgeDocket(d *docket, now time.Time) bool {
 			c.fail(err)
 			undecided = undecided[:len(undecided)-1]
 			continue
+		}
+		if dec.Again {
+			d.merge(dec.Changes, c.cmd.Target().Attempt)
+			d.later = d.calls[slices.Index(d.calls, c):]
+			d.calls = undecided[:len(undecided)-1]
+			return true
 		}
 		v := verdict{call: c, outcome: dec.Outcome, depends: d.merge(dec.Changes, c.cmd.Target().Attempt)}
 		if !dec.Need.None() || d.guessed && !d.proven(c.cmd.Target().Attempt) {
@@ -301,7 +311,8 @@ func (d *docket) settle(lost map[idem.Key]bool) bool {
 			v.call.answer(v.outcome)
 		}
 	}
-	d.load, d.changes, d.ready = true, nil, nil
+	d.calls = d.open()
+	d.load, d.changes, d.ready, d.later = true, nil, nil, nil
 	return len(d.calls) == 0
 }
 
@@ -312,7 +323,7 @@ func collect(dockets []*docket) []idem.Change {
 	for _, d := range dockets {
 		for _, c := range d.changes {
 			if !c.Same {
-				c.Entry.Version = nextVersion(c.Base)
+				c.Entry.Version = nextVersion()
 			}
 			changes = append(changes, *c)
 		}
@@ -326,13 +337,10 @@ func collect(dockets []*docket) []idem.Change {
 	return changes
 }
 
-// nextVersion is one that the row never had. A new row begins anywhere, so that what a replica remembers of a former
-// life of the key is never taken for this one.
-func nextVersion(base int64) int64 {
-	if base == 0 {
-		return 1 + rand.Int64N(1<<62)
-	}
-	return base + 1
+// nextVersion is one that the row never had, nor had in a past that the database has lost: after a failover that took it
+// back in time, what a replica remembers of that past must not be taken for what became of the row since.
+func nextVersion() int64 {
+	return 1 + rand.Int64N(1<<62)
 }
 
 func (j *judge) write(changes []idem.Change) ([]bool, error) {
@@ -364,7 +372,7 @@ func (j *judge) splitUp(dockets []*docket) {
 				switch {
 				case failures.Load() >= apartFailures:
 					fail([]*docket{d}, idem.ErrUnavailable)
-				case alone.round(d.calls) != nil:
+				case alone.round(d.open()) != nil:
 					failures.Add(1)
 				default:
 					failures.Store(0)
@@ -376,7 +384,7 @@ func (j *judge) splitUp(dockets []*docket) {
 
 func fail(dockets []*docket, err error) {
 	for _, d := range dockets {
-		for _, c := range d.calls {
+		for _, c := range d.open() {
 			c.fail(err)
 		}
 	}

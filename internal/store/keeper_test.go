@@ -330,3 +330,69 @@ func TestAnotherAttemptsResponseIsWhole(t *testing.T) {
 		}
 	})
 }
+
+// A revival of a lapsed attempt and a reserve that passes over its doubt, at once and through two replicas: one of them
+// goes ahead, never both.
+func TestRevivalRacesWithPassingOver(t *testing.T) {
+	t.Parallel()
+	onEveryKeeper(t, func(k *keeper) {
+		other := k.another(nil)
+		both := 0
+		for range 30 {
+			first := reserve(fresh(), "a")
+			k.want(k.ask(first), idem.CodeReserved)
+			k.pass(31 * time.Second)
+			next := reserve(idem.Key{TaskID: first.TaskID, Attempt: 1}, "b")
+			next.Takeovers = []idem.Takeover{{Attempt: 0, Fence: 1}}
+			dispatch := &idem.Dispatch{Call: callOn(first.Key), ReservationID: first.ReservationID}
+			k.want(outcomes(k.t, other.Do(k.t.Context(), replay(first.Key))), idem.CodeInDoubt) // both have the time
+			k.want(k.ask(replay(fresh())), idem.CodeNotFound)
+			var dispatched, reserved idem.Result
+			var all sync.WaitGroup
+			all.Go(func() { dispatched = k.Do(context.Background(), dispatch)[0] })
+			all.Go(func() { reserved = other.Do(context.Background(), next)[0] })
+			all.Wait()
+			for _, r := range []idem.Result{dispatched, reserved} {
+				if r.Err != nil {
+					k.t.Fatal(r.Err)
+				}
+			}
+			went := dispatched.Outcome.Code == idem.CodeDispatched
+			granted := reserved.Outcome.Code == idem.CodeReserved
+			if went && granted {
+				k.t.Fatalf("both went ahead: fence %d and %d", dispatched.Outcome.Entry.Fence, reserved.Outcome.Entry.Fence)
+			}
+			if went || granted {
+				both++
+			}
+		}
+		if both == 0 {
+			k.t.Error("nobody ever went ahead")
+		}
+	})
+}
+
+// The database went back in time, as after a failover that lost the newest commits. What a replica remembers of the lost
+// past must not overwrite what was recorded since.
+func TestAVersionIsNeverUsedTwice(t *testing.T) {
+	t.Parallel()
+	onEveryKeeper(t, func(k *keeper) {
+		var rows []*idem.Entry
+		remembers := k.another(func(s idem.Store) idem.Store {
+			return &faulty{s, func(ctx context.Context, c []idem.Change, real idem.Store) ([]bool, time.Time, error) {
+				rows = append(rows, c[0].Entry)
+				if len(rows) == 2 { // said to be written, and lost
+					_, now, err := real.Load(ctx, nil)
+					return []bool{true}, now, err
+				}
+				return real.Swap(ctx, c)
+			}}
+		})
+		r := reserve(fresh(), "a")
+		k.want(outcomes(k.t, remembers.Do(k.t.Context(), r)), idem.CodeReserved)
+		renew := &idem.Renew{Call: callOn(r.Key), ReservationID: r.ReservationID, LeaseSeconds: 40}
+		k.want(outcomes(k.t, remembers.Do(k.t.Context(), renew)), idem.CodeRenewed)
+		k.want(k.ask(record(r, "first")), idem.CodeRecorded)
+		k.want(outcomes(k.t, remembers.Do(k.t.Context(), record(r, "second"))), idem.CodeAlreadyRecorded)
+	})
+}

@@ -33,6 +33,7 @@ func (p *Postgres) Swap(ctx context.Context, changes []idem.Change) ([]bool, tim
 		return compareKeys(a.Entry.Key, b.Entry.Key)
 	})
 	for range pgSwapTries {
+		clear(written)
 		now, err := p.swap(ctx, open, func(k idem.Key) { written[byKey[k]] = true })
 		var pgErr *pgconn.PgError
 		if err == nil || !errors.As(err, &pgErr) || pgErr.Code != pgDivisionByZero {

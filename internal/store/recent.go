@@ -20,8 +20,21 @@ type recent struct {
 const (
 	recentBytes = 32 << 20 // of one generation
 	recentBody  = 16 << 10 // larger bodies are loaded when they are wanted
-	recentEntry = 1 << 10  // what an entry weighs without its body
+	recentEntry = 1 << 10  // what an entry weighs without its response
+	recentItem  = 256      // and each earlier grant, spent reservation or refusal that it remembers
 )
+
+// weight is the bytes of memory that a response takes.
+func weight(r *idem.Response) int {
+	if r == nil {
+		return 0
+	}
+	bytes := len(r.Body)
+	for _, h := range r.Headers {
+		bytes += len(h[0]) + len(h[1]) + 32
+	}
+	return bytes
+}
 
 func (r *recent) get(k idem.Key) *idem.Entry {
 	r.mu.Lock()
@@ -35,10 +48,7 @@ func (r *recent) get(k idem.Key) *idem.Entry {
 func (r *recent) put(e *idem.Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	size := recentEntry
-	if e.Response != nil {
-		size += len(e.Response.Body)
-	}
+	size := recentEntry + weight(e.Response) + recentItem*(len(e.Former)+len(e.Spent)+len(e.Refusals))
 	if size > recentEntry+recentBody {
 		delete(r.young, e.Key)
 		delete(r.old, e.Key)

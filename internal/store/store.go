@@ -39,6 +39,16 @@ type Options struct {
 	Shift func() time.Duration
 }
 
+// CheckURL says what is wrong with a URL that no database needs to be asked about. No password is in the error.
+func CheckURL(databaseURL string) error {
+	if path, ok := strings.CutPrefix(databaseURL, "sqlite:"); ok {
+		_, err := sqliteMigrationDSN(path)
+		return err
+	}
+	_, err := poolConfig(databaseURL)
+	return err
+}
+
 // Open opens the store at a URL: postgres://, postgresql://, sqlite:PATH or sqlite::memory:.
 //
 // A Postgres that cannot be reached now is no error: Ready tells, and the store serves as soon as it can. Its schema is
