@@ -24,11 +24,16 @@ func main() {
 	only := flag.String("only", "", "only the measurements whose name contains this, and pgbench")
 	profile := flag.String("cpuprofile", "", "file for a CPU profile of the load generator")
 	rows := flag.Int("grow", 0, "instead, measure pairs and replays at no rows and at so many")
-	against := flag.String("against", "", "only drive pairs at 64 connections against the service at this host:port on loopback, to profile it")
+	against := flag.String("against", "", "only drive pairs, at 64 connections, against the service at this host:port on loopback, to profile it")
+	batch := flag.Int("batch", 0, "with -against: in batches of so many, at 8 connections")
 	flag.Parse()
 	if *against != "" {
 		b := &bench{service: &service{address: *against}}
-		r, err := b.run(64, time.Duration(*seconds)*time.Second, 0, pair)
+		next, connections := pair, 64
+		if *batch > 0 {
+			next, connections = batches(*batch), 8
+		}
+		r, err := b.run(connections, time.Duration(*seconds)*time.Second, 0, next)
 		fmt.Printf("%.0f pairs/s  p50 %s  p99 %s\n", r.ops, r.p50, r.p99)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)

@@ -57,7 +57,9 @@ func (c *serveCmd) Run(e *env) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	return newService(conf, c.settings, e.stdout).run(e.ctx)
+	log := newLogBuffer(e.stdout)
+	defer log.close()
+	return newService(conf, c.settings, log).run(e.ctx)
 }
 
 // keeper is what carries commands out, and is closed when the last of them is committed.
@@ -81,11 +83,12 @@ type service struct {
 	http    *http.Server
 }
 
-func newService(c config, s settings, logTo io.Writer) *service {
+func newService(c config, s settings, logTo *logBuffer) *service {
+	var out io.Writer = logTo
 	if c.logForPeople {
-		logTo = zerolog.ConsoleWriter{Out: logTo, TimeFormat: time.TimeOnly, NoColor: logTo != os.Stdout}
+		out = zerolog.ConsoleWriter{Out: logTo, TimeFormat: time.TimeOnly, NoColor: logTo.out != os.Stdout}
 	}
-	v := &service{config: c, settings: s, hangup: make(chan os.Signal, 1), log: zerolog.New(logTo).Level(c.logLevel).With().Timestamp().Logger()}
+	v := &service{config: c, settings: s, hangup: make(chan os.Signal, 1), log: zerolog.New(out).Level(c.logLevel).With().Timestamp().Logger()}
 	v.certificate.Store(c.certificate)
 	return v
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/idemstore/idemstore/api"
@@ -71,6 +70,10 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request, lenientOutsi
 	}
 	items, err := readItems(body, lenientOutside)
 	if err != nil {
+		if err := wellFormed(body); err != nil {
+			s.fail(w, r, err) // it says where
+			return
+		}
 		s.fail(w, r, err)
 		return
 	}
@@ -117,75 +120,81 @@ func allBusy(results []idem.Result) bool {
 	return true
 }
 
+// sendBatch puts the answers together by hand, as each is JSON already. What it sends is an api.BatchAnswer.
 func (s *Server) sendBatch(w http.ResponseWriter, answers []answer) {
-	out := api.BatchAnswer{Results: make([]api.BatchResult, len(answers))}
+	out := append(make([]byte, 0, 512*len(answers)+16), `{"results":[`...)
 	for i, a := range answers {
-		out.Results[i] = api.BatchResult{Status: a.status, Body: encode(a.body)}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, `{"status":`...)
+		out = strconv.AppendInt(out, int64(a.status), 10)
+		out = append(out, `,"body":`...)
+		out = append(out, encode(a.body)...)
+		out = append(out, '}')
 	}
-	sendJSON(w, http.StatusOK, "application/json", encode(&out))
+	sendJSON(w, http.StatusOK, "application/json", append(out, "]}"...))
 }
 
-// readItems takes a batch apart without judging what is in its items, each of which answers for itself.
+// readItems takes a batch apart without judging what is in its items, each of which answers for itself. It stops where
+// there are too many: a list of nothing can be very long.
 func readItems(body []byte, lenientOutside bool) ([]jsontext.Value, error) {
 	// What an item may not have must not fail the call, so only the outside is read strictly.
-	loose := []json.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
-	if err := whole(body, loose...); err != nil {
-		return nil, err
-	}
-	dec := jsontext.NewDecoder(bytes.NewReader(body), loose...)
-	if start, err := dec.ReadToken(); err != nil || start.Kind() != '{' {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if start, err := dec.ReadToken(); err != nil {
+		return nil, fault(err)
+	} else if start.Kind() != '{' {
 		return nil, &idem.FieldError{Field: "body", Reason: "must be an object"}
 	}
 	var items []jsontext.Value
-	seen := false
-	for dec.PeekKind() != '}' {
-		name, err := dec.ReadToken()
+	for dec.PeekKind() == '"' {
+		token, err := dec.ReadToken()
 		if err != nil {
 			return nil, fault(err)
 		}
-		field := name.String()
-		value, err := dec.ReadValue()
+		field := token.String()
 		switch {
-		case err != nil:
-			return nil, fault(err)
-		case field == "items" && seen:
+		case field == "items" && items != nil:
 			return nil, &idem.FieldError{Field: field, Reason: "stands there twice"}
 		case field == "items":
-			seen = true
-			if items, err = elements(value, loose...); err != nil {
-				return nil, err
-			}
+			items, err = elements(dec)
 		case strings.EqualFold(field, "items"):
 			return nil, &idem.FieldError{Field: field, Reason: "must be written items"}
 		case !lenientOutside:
 			return nil, &idem.FieldError{Field: field, Reason: unknownMember}
+		default:
+			err = fault(dec.SkipValue())
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	if !seen {
+	if _, err := dec.ReadToken(); err != nil { // the end of the object
+		return nil, fault(err)
+	}
+	if _, err := dec.ReadToken(); err != io.EOF { //nolint:errorlint // the decoder promises io.EOF itself
+		return nil, &idem.FieldError{Field: "body", Reason: "has something behind its end"}
+	}
+	if items == nil {
 		return nil, &idem.FieldError{Field: "items", Reason: "is required"}
 	}
 	return items, nil
 }
 
-// whole checks that a body is one JSON value with nothing behind it.
-func whole(body []byte, opts ...json.Options) error {
-	dec := jsontext.NewDecoder(bytes.NewReader(body), opts...)
-	if err := dec.SkipValue(); err != nil {
-		return fault(err)
-	}
-	if _, err := dec.ReadToken(); err != io.EOF { //nolint:errorlint // the decoder promises io.EOF itself
-		return &idem.FieldError{Field: "body", Reason: "has something behind its end"}
-	}
-	return nil
+// wellFormed checks the JSON of a batch token by token, so that a fault is found where it is and not in the item around it.
+func wellFormed(body []byte) error {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return fault(dec.SkipValue())
 }
 
-// elements takes an array apart, and stops where it has too many: a list of nothing can be very long.
-func elements(array jsontext.Value, opts ...json.Options) ([]jsontext.Value, error) {
-	if array.Kind() != '[' {
+// elements reads the array that comes next.
+func elements(dec *jsontext.Decoder) ([]jsontext.Value, error) {
+	if dec.PeekKind() != '[' {
+		if err := dec.SkipValue(); err != nil {
+			return nil, fault(err)
+		}
 		return nil, &idem.FieldError{Field: "items", Reason: "must be an array"}
 	}
-	array = array.Clone() // the decoder that it came from goes on
-	dec := jsontext.NewDecoder(bytes.NewReader(array), opts...)
 	if _, err := dec.ReadToken(); err != nil {
 		return nil, fault(err)
 	}
@@ -200,5 +209,6 @@ func elements(array jsontext.Value, opts ...json.Options) ([]jsontext.Value, err
 		}
 		items = append(items, value.Clone())
 	}
-	return items, nil
+	_, err := dec.ReadToken()
+	return items, fault(err)
 }
