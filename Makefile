@@ -40,7 +40,7 @@ fuzz: ## Run each fuzz test for FUZZTIME (10s)
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: test-deps ## Measure it beside pgbench, some ten minutes (BENCHFLAGS=-short: one)
+bench: test-deps ## Measure it beside pgbench, some five minutes (BENCHFLAGS=-short: one)
 	$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: verify
