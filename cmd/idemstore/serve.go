@@ -86,11 +86,17 @@ type service struct {
 func newService(c config, s settings, logTo *logBuffer) *service {
 	var out io.Writer = logTo
 	if c.logForPeople {
-		out = zerolog.ConsoleWriter{Out: logTo, TimeFormat: time.TimeOnly, NoColor: logTo.out != os.Stdout}
+		out = zerolog.ConsoleWriter{Out: logTo, TimeFormat: time.TimeOnly, NoColor: logTo.out != os.Stdout || !terminal(os.Stdout)}
 	}
 	v := &service{config: c, settings: s, hangup: make(chan os.Signal, 1), log: zerolog.New(out).Level(c.logLevel).With().Timestamp().Logger()}
 	v.certificate.Store(c.certificate)
 	return v
+}
+
+// terminal says whether a person is likely to be looking.
+func terminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // run serves until the context ends: bind, open, serve; then not ready, drain, flush, close.
