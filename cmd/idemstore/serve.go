@@ -221,7 +221,13 @@ func (v *service) keepUp(ctx context.Context) {
 
 // purge deletes what is past its retention.
 func (v *service) purge(ctx context.Context) {
-	store.NewPurger(v.backend, v.keeper, v.eventRetention).Run(ctx, func(err error) {
+	purger := store.NewPurger(v.backend, v.keeper, v.eventRetention)
+	purger.Told = func(swept store.Swept) {
+		if swept.Deleted > 0 {
+			v.log.Debug().Int("entries", swept.Deleted).Dur("lag_ms", swept.Lag).Msg("purged")
+		}
+	}
+	purger.Run(ctx, func(err error) {
 		v.log.Warn().Err(err).Msg("the purge goes on a little later; nothing is lost")
 	})
 }
