@@ -44,6 +44,7 @@ type config struct {
 	listen         string
 	metricsListen  string
 	tokensFile     string
+	tokens         *server.Tokens
 	openToAll      bool
 	certificate    *tls.Certificate
 	policy         idem.Policy
@@ -98,9 +99,9 @@ func (s settings) resolve() (config, error) {
 		check("IDEMSTORE_TLS_CERT, IDEMSTORE_TLS_KEY", err)
 	}
 	check("IDEMSTORE_AUTH", s.checkAuth())
-	c.openToAll = s.TokensFile == ""
+	c.tokens, c.openToAll = new(server.Tokens), s.TokensFile == ""
 	if s.TokensFile != "" {
-		check("IDEMSTORE_TOKENS_FILE", loadTokens(new(server.Tokens), s.TokensFile))
+		check("IDEMSTORE_TOKENS_FILE", loadTokens(c.tokens, s.TokensFile))
 	}
 	return c, errors.Join(faults...)
 }

@@ -73,7 +73,6 @@ type service struct {
 	config
 	settings    settings
 	log         zerolog.Logger
-	tokens      server.Tokens
 	certificate atomic.Pointer[tls.Certificate]
 	hangup      chan os.Signal
 
@@ -104,11 +103,6 @@ func (v *service) run(ctx context.Context) error {
 	// Before anybody can know that it runs: SIGHUP ends a program that has not said otherwise.
 	signal.Notify(v.hangup, syscall.SIGHUP)
 	defer signal.Stop(v.hangup)
-	if v.tokensFile != "" {
-		if err := loadTokens(&v.tokens, v.tokensFile); err != nil {
-			return err
-		}
-	}
 	api, err := listen(ctx, v.listen)
 	if err != nil {
 		return err
@@ -129,7 +123,7 @@ func (v *service) run(ctx context.Context) error {
 	if os.Getenv("IDEMSTORE_TEST_ONE_AT_A_TIME") != "" { // only for the benchmark, to show what group commit is worth
 		v.keeper = store.NewDirect(v.backend, v.policy)
 	}
-	v.server = server.New(v.keeper, &v.tokens, v.log, v.config.server)
+	v.server = server.New(v.keeper, v.tokens, v.log, v.config.server)
 	v.http = v.newHTTP(v.server)
 	v.announce(api.Addr(), metrics)
 	return v.serve(ctx, api, metrics)
@@ -242,7 +236,7 @@ func (v *service) reloadOnHangup(ctx context.Context) {
 		}
 		var err error
 		if v.tokensFile != "" {
-			err = loadTokens(&v.tokens, v.tokensFile)
+			err = loadTokens(v.tokens, v.tokensFile)
 		}
 		if v.config.certificate != nil {
 			pair, certErr := loadCertificate(v.settings.TLSCert, v.settings.TLSKey)

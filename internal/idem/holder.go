@@ -81,18 +81,9 @@ func (c *Renew) decide(d *decider) {
 
 func (c *Release) decide(d *decider) {
 	e, id := d.own, c.ReservationID
-	event := Event{Owner: c.Token, Actor: c.Actor, Response: c.Response}
-	if e == nil {
-		d.refuseOffer(CodeNotFound, nil, EventRefusedRecord, event)
-		return
-	}
-	event.Fence, event.Handler = e.Fence, e.Handler
-	if !e.knows(id) {
-		d.refuseOffer(CodeNotHolder, e, EventRefusedRecord, event)
-		return
-	}
-	event.Owner, event.Fence = e.acting(id)
+	event, ok := d.known(id, Event{Owner: c.Token, Actor: c.Actor, Response: c.Response})
 	switch {
+	case !ok:
 	case e.letGo(id):
 		c.nothing(d, event)
 	case e.State == Recorded:

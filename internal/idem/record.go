@@ -8,18 +8,9 @@ func (c *Record) decide(d *decider) {
 		return
 	}
 	e, id := d.own, c.ReservationID
-	event := c.event()
-	if e == nil {
-		d.refuseOffer(CodeNotFound, nil, EventRefusedRecord, event)
-		return
-	}
-	event.Fence, event.Handler = e.Fence, e.Handler
-	if !e.knows(id) {
-		d.refuseOffer(CodeNotHolder, e, EventRefusedRecord, event)
-		return
-	}
-	event.Owner, event.Fence = e.acting(id)
+	event, ok := d.known(id, c.event())
 	switch {
+	case !ok:
 	case e.State == Recorded:
 		c.again(d, event)
 	case !e.mayRecord(id):

@@ -28,6 +28,23 @@ func (d *decider) refuseOffer(code Code, e *Entry, kind EventKind, event Event) 
 	d.refuse(code, e)
 }
 
+// known refuses what is offered on an absent key, or under a reservation that was never granted on it. Otherwise it
+// returns the event in the name of the grant that the reservation is.
+func (d *decider) known(id string, event Event) (Event, bool) {
+	e := d.own
+	if e == nil {
+		d.refuseOffer(CodeNotFound, nil, EventRefusedRecord, event)
+		return event, false
+	}
+	event.Fence, event.Handler = e.Fence, e.Handler
+	if !e.knows(id) {
+		d.refuseOffer(CodeNotHolder, e, EventRefusedRecord, event)
+		return event, false
+	}
+	event.Owner, event.Fence = e.acting(id)
+	return event, true
+}
+
 // remember writes a refusal to the trail, unless the same one of the same owner was written within the hour. A refused
 // response is the same one only if its bytes are.
 func (d *decider) remember(kind EventKind, event Event) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -70,11 +71,7 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request, lenientOutsi
 	}
 	items, err := readItems(body, lenientOutside)
 	if err != nil {
-		if err := wellFormed(body); err != nil {
-			s.fail(w, r, err) // it says where
-			return
-		}
-		s.fail(w, r, err)
+		s.fail(w, r, cmp.Or(wellFormed(body), err)) // JSON that is none is told first, and where it is
 		return
 	}
 	req.items = len(items)
@@ -139,8 +136,7 @@ func (s *Server) sendBatch(w http.ResponseWriter, answers []answer) {
 // readItems takes a batch apart without judging what is in its items, each of which answers for itself. It stops where
 // there are too many: a list of nothing can be very long.
 func readItems(body []byte, lenientOutside bool) ([]jsontext.Value, error) {
-	// What an item may not have must not fail the call, so only the outside is read strictly.
-	dec := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec := outside(body)
 	if start, err := dec.ReadToken(); err != nil {
 		return nil, fault(err)
 	} else if start.Kind() != '{' {
@@ -181,10 +177,14 @@ func readItems(body []byte, lenientOutside bool) ([]jsontext.Value, error) {
 	return items, nil
 }
 
+// outside reads what is around the items: what one of them may not have must not fail the call.
+func outside(body []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
 // wellFormed checks the JSON of a batch token by token, so that a fault is found where it is and not in the item around it.
 func wellFormed(body []byte) error {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	return fault(dec.SkipValue())
+	return fault(outside(body).SkipValue())
 }
 
 // elements reads the array that comes next.

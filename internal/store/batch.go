@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"hash/maphash"
 	"slices"
 	"sync"
 
@@ -13,11 +12,12 @@ import (
 //
 // Commands that arrive while a round is in flight form the next one. There is no timer: a lone command waits for
 // nobody. A caller that leaves does not cancel its round: what was decided is committed, and its retry finds it.
+//
+// There is one lane of rounds: two and three were measured, and slower on two cores.
 type Batcher struct {
 	store idem.Store
 	watch watchers
-	seed  maphash.Seed
-	lanes []*lane
+	lane  lane
 	done  sync.WaitGroup
 }
 
@@ -25,28 +25,22 @@ type Batcher struct {
 const (
 	maxRound      = 1000      // commands
 	maxRoundBytes = 8 << 20   // of responses
-	maxQueue      = 20_000    // commands, in a lane
-	maxQueueBytes = 128 << 20 // of responses, in a lane
+	maxQueue      = 20_000    // commands
+	maxQueueBytes = 128 << 20 // of responses
 )
 
 // NewBatcher starts group commit over a store. Close ends it.
 func NewBatcher(s idem.Store, policy idem.Policy) *Batcher {
-	b := &Batcher{store: s, seed: maphash.MakeSeed()}
-	const lanes = 1 // measured: more are slower on two cores
-	for range lanes {
-		l := &lane{judge: judge{store: s, policy: policy, clock: &clock{}, watch: &b.watch, recent: &recent{}}}
-		l.more.L = &l.mu
-		b.lanes = append(b.lanes, l)
-		b.done.Go(l.run)
-	}
+	b := &Batcher{store: s}
+	b.lane.judge = judge{store: s, policy: policy, clock: &clock{}, watch: &b.watch, recent: &recent{}}
+	b.lane.more.L = &b.lane.mu
+	b.done.Go(b.lane.run)
 	return b
 }
 
 // Close carries out what waits and stops. Commands that come later are refused with ErrUnavailable.
 func (b *Batcher) Close() {
-	for _, l := range b.lanes {
-		l.close()
-	}
+	b.lane.close()
 	b.done.Wait()
 }
 
@@ -59,21 +53,9 @@ func (b *Batcher) Watch(taskID string) (<-chan struct{}, func()) { return b.watc
 // Do implements idem.Keeper.
 func (b *Batcher) Do(ctx context.Context, cmds ...idem.Command) []idem.Result {
 	g := newGroup(ctx, cmds)
-	for i, l := range b.lanes {
-		var mine []*call
-		if len(b.lanes) == 1 {
-			mine = g.calls
-		} else {
-			for _, c := range g.calls {
-				if maphash.String(b.seed, c.cmd.Target().TaskID)%uint64(len(b.lanes)) == uint64(i) {
-					mine = append(mine, c)
-				}
-			}
-		}
-		if err := l.add(mine); err != nil {
-			for _, c := range mine {
-				c.fail(err)
-			}
+	if err := b.lane.add(g.calls); err != nil {
+		for _, c := range g.calls {
+			c.fail(err)
 		}
 	}
 	return g.wait(ctx)
@@ -147,7 +129,7 @@ func (c *call) weight() int {
 	return 0
 }
 
-// lane carries out one round after the other. A task's commands always go through the same lane.
+// lane carries out one round after the other.
 type lane struct {
 	judge judge
 

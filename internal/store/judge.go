@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -316,8 +315,7 @@ func (d *docket) settle(lost map[idem.Key]bool) bool {
 	return len(d.calls) == 0
 }
 
-// collect gives every changed entry its next version, and the changes in the order of their keys, so that two replicas
-// never wait for each other.
+// collect gives every changed entry its next version.
 func collect(dockets []*docket) []idem.Change {
 	var changes []idem.Change
 	for _, d := range dockets {
@@ -328,12 +326,6 @@ func collect(dockets []*docket) []idem.Change {
 			changes = append(changes, *c)
 		}
 	}
-	slices.SortFunc(changes, func(a, b idem.Change) int {
-		if n := strings.Compare(a.Entry.TaskID, b.Entry.TaskID); n != 0 {
-			return n
-		}
-		return int(a.Entry.Attempt) - int(b.Entry.Attempt)
-	})
 	return changes
 }
 

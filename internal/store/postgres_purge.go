@@ -27,14 +27,12 @@ RETURNING was.next, was.blocks`
 const (
 	pgPast = `FROM entries WHERE ctid >= $1::text::tid AND ctid < $2::text::tid AND expires_at <= clock_timestamp() - $3::interval`
 
-	pgInDoubt = `state <> 'recorded' AND (doubts > 0 OR state IN ('reserved', 'dispatched') AND (NOT explicit OR dispatched_at IS NOT NULL))`
-
 	pgSweep = `
-WITH past AS MATERIALIZED (SELECT ctid ` + pgPast + ` AND NOT (` + pgInDoubt + `) FOR UPDATE SKIP LOCKED),
+WITH past AS MATERIALIZED (SELECT ctid ` + pgPast + ` AND NOT (` + sqlInDoubt + `) FOR UPDATE SKIP LOCKED),
 gone AS (DELETE FROM entries WHERE ctid = ANY (ARRAY(SELECT ctid FROM past)) RETURNING expires_at)
 SELECT count(*), coalesce(clock_timestamp() - $3::interval - min(expires_at), '0') FROM gone`
 
-	pgSweepInDoubt = `SELECT task_id, attempt ` + pgPast + ` AND ` + pgInDoubt
+	pgSweepInDoubt = `SELECT task_id, attempt ` + pgPast + ` AND ` + sqlInDoubt
 )
 
 // Sweep implements Backend.

@@ -41,6 +41,9 @@ const (
 	purgeOnFault = 10 * time.Second
 )
 
+// sqlInDoubt says of a row without a live lease, in either engine's SQL, what idem.Entry.InDoubt does.
+const sqlInDoubt = `state <> 'recorded' AND (doubts > 0 OR state IN ('reserved', 'dispatched') AND (NOT explicit OR dispatched_at IS NOT NULL))`
+
 // NewPurger makes a purger; Run runs it.
 func NewPurger(b Backend, k idem.Keeper, eventRetention time.Duration) *Purger {
 	return &Purger{backend: b, keeper: k, eventRetention: eventRetention}

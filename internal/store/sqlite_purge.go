@@ -12,46 +12,46 @@ import (
 // sqliteSweepRows is how many rows one step looks at.
 const sqliteSweepRows = 1000
 
-// sqliteSweep reads the next rows in the order in which they lie. The body, which comes last, is not read.
-const sqliteSweep = `
-SELECT rowid, task_id, attempt, expires_at,
-    state <> 'recorded' AND (doubts > 0 OR state IN ('reserved', 'dispatched') AND (NOT explicit OR dispatched_at IS NOT NULL))
+// A sweep reads the next rows in the order in which they lie, and then deletes those of them that it may. The body, which
+// comes last, is not read.
+const (
+	sqliteSweep = `
+SELECT rowid, task_id, attempt, expires_at, ` + sqlInDoubt + `
 FROM entries WHERE rowid > ?1 ORDER BY rowid LIMIT ?2`
+
+	sqlitePurge = `DELETE FROM entries WHERE rowid > ?1 AND rowid <= ?2 AND expires_at <= ?3 AND NOT (` + sqlInDoubt + `)`
+
+	// Events lie in the order of their time, so the oldest come first.
+	sqlitePurgeEvents = `DELETE FROM events WHERE at < ?1 AND rowid IN (SELECT rowid FROM events ORDER BY rowid LIMIT ?2)`
+)
 
 // Sweep implements Backend.
 func (s *SQLite) Sweep(ctx context.Context) (Swept, error) {
 	var swept Swept
-	var first time.Time
 	_, err := s.do(ctx, s.begin, func(now time.Time) error {
-		var past []int64
-		seen := 0
-		from := s.swept
+		seen, from, to := 0, s.swept, s.swept
 		err := s.each(sqliteSweep, func(row *sqlite3.Stmt) error {
 			seen++
-			s.swept = row.ColumnInt64(0)
+			to = row.ColumnInt64(0)
 			expires := time.UnixMicro(row.ColumnInt64(3))
 			switch {
 			case now.Before(expires):
 			case row.ColumnBool(4):
 				swept.InDoubt = append(swept.InDoubt, idem.Key{TaskID: row.ColumnText(1), Attempt: int32(row.ColumnInt64(2))})
 			default:
-				past = append(past, s.swept)
-				if first.IsZero() || expires.Before(first) {
-					first = expires
-					swept.Lag = now.Sub(first)
-				}
+				swept.Lag = max(swept.Lag, now.Sub(expires))
 			}
 			return nil
 		}, from, sqliteSweepRows)
-		if seen < sqliteSweepRows {
-			s.swept = 0
-		}
-		for i := 0; err == nil && i < len(past); i++ {
-			err = s.each(`DELETE FROM entries WHERE rowid = ?1`, nil, past[i])
-		}
-		swept.Deleted = len(past)
 		if err != nil {
 			return err
+		}
+		if err := s.each(sqlitePurge, nil, from, to, now.UnixMicro()); err != nil {
+			return err
+		}
+		swept.Deleted = int(s.conn.Changes())
+		if s.swept = to; seen < sqliteSweepRows {
+			s.swept = 0
 		}
 		return s.each(`SELECT coalesce(max(rowid), 0) FROM entries`, func(row *sqlite3.Stmt) error {
 			swept.Steps = int(row.ColumnInt64(0)/sqliteSweepRows) + 1
@@ -61,23 +61,16 @@ func (s *SQLite) Sweep(ctx context.Context) (Swept, error) {
 	return swept, err
 }
 
-// PurgeEvents implements Backend. Events lie in the order of their time, so the oldest come first.
+// PurgeEvents implements Backend.
 func (s *SQLite) PurgeEvents(ctx context.Context, retention time.Duration) error {
 	for {
-		var old []int64
+		var deleted int64
 		_, err := s.do(ctx, s.begin, func(now time.Time) error {
-			err := s.each(`SELECT rowid, at FROM events ORDER BY rowid LIMIT ?1`, func(row *sqlite3.Stmt) error {
-				if row.ColumnInt64(1) < now.Add(-retention).UnixMicro() {
-					old = append(old, row.ColumnInt64(0))
-				}
-				return nil
-			}, sqliteSweepRows)
-			for i := 0; err == nil && i < len(old); i++ {
-				err = s.each(`DELETE FROM events WHERE rowid = ?1`, nil, old[i])
-			}
+			err := s.each(sqlitePurgeEvents, nil, now.Add(-retention).UnixMicro(), sqliteSweepRows)
+			deleted = s.conn.Changes()
 			return err
 		})
-		if err != nil || len(old) < sqliteSweepRows {
+		if err != nil || deleted < sqliteSweepRows {
 			return err
 		}
 	}
