@@ -1,6 +1,7 @@
 package idem
 
-// Command is what a caller asks of one key: Reserve, Dispatch, Renew, Record, Release, Replay or Resolve.
+// Command is what a caller asks of one key: Reserve, Dispatch, Renew, Record, Release, Replay,
+// Resolve or Evict.
 type Command interface {
 	// Target is the key that is asked about.
 	Target() Key
@@ -91,4 +92,12 @@ type Resolve struct {
 	Fence    int64 // the newest fence that the operator looked at
 	Reason   string
 	Force    bool // also while a lease is live
+}
+
+// Evict is an operator's word that an owner is gone: its grant on a key ends. Nobody else's doubt does.
+type Evict struct {
+	Call
+	Owner  string
+	Reason string
+	Force  bool // also a grant that may have acted
 }

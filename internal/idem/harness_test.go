@@ -343,3 +343,7 @@ func replay(attempt int32) *idem.Replay { return &idem.Replay{Call: call(attempt
 func resolve(attempt int32, fence int64, r *idem.Response) *idem.Resolve {
 	return &idem.Resolve{Call: call(attempt), Fence: fence, Response: r, Reason: "looked it up"}
 }
+
+func evict(attempt int32, owner string, force bool) *idem.Evict {
+	return &idem.Evict{Call: call(attempt), Owner: owner, Reason: "the machine is gone", Force: force}
+}

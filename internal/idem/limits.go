@@ -111,6 +111,11 @@ func (c *Resolve) Validate() error {
 	return c.Response.validate()
 }
 
+// Validate implements Command.
+func (c *Evict) Validate() error {
+	return first(name("owner", c.Owner, true), text("reason", c.Reason, MaxReason, true))
+}
+
 func (r *Response) validate() error {
 	if r == nil {
 		return nil

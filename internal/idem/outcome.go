@@ -74,6 +74,7 @@ const (
 
 // Event is a line of the trail. The happy path writes none: the entry itself tells it.
 type Event struct {
+	ID   string // given by the store
 	At   time.Time
 	Kind EventKind
 	Key

@@ -104,7 +104,7 @@ func (x *witness) command(pick func(n int) int) idem.Command {
 		}
 		return response()
 	}
-	switch pick(12) {
+	switch pick(13) {
 	case 0, 1, 2, 3:
 		return x.reserve(attempt, names[pick(len(names))], pick)
 	case 4:
@@ -126,6 +126,8 @@ func (x *witness) command(pick func(n int) int) idem.Command {
 		return unreserved(attempt, "o-"+name, response())
 	case 10:
 		return replay(attempt)
+	case 11:
+		return evict(attempt, "o-"+name, pick(2) == 0)
 	default:
 		c := resolve(attempt, int64(1+pick(3)), maybe())
 		if e := x.rows[attempt]; e != nil && e.Fence > 0 && pick(2) == 0 {

@@ -207,3 +207,42 @@ recorded-unreserved         again   again     again   again     taken+  taken+  
 recorded-operator           again   again     again   again     taken+  taken+    taken+  taken+    taken   taken     taken   taken
 `, states(), columns)
 }
+
+// An operator's word that an owner is gone: the holder's (f: forced), or another name.
+func TestEvictTable(t *testing.T) {
+	t.Parallel()
+	table(t, `
+state                       cur   f-cur stranger f-stranger
+absent                      none  none  none     none
+remembers                   none  none  none     none
+expired-record              none  none  none     none
+expired-doubt               none~ none~ none~    none~
+expired-release             none  none  none     none
+live                        busy  gone  alien    alien
+live-explicit               gone  gone  alien    alien
+dispatched                  busy  gone  alien    alien
+live-inherits               busy  gone? alien    alien
+lapsed                      doubt! gone alien    alien
+lapsed-dispatched           doubt! gone alien    alien
+lapsed-explicit             gone  gone  alien    alien
+lapsed-explicit-inherits    gone? gone? alien    alien
+lapsed-inherits             doubt! gone? alien   alien
+released                    nop   nop   alien    alien
+released-inherits           nop?  nop?  alien    alien
+released-not-done-inherits  nop   nop   alien    alien
+operator-acted              nop   nop   alien    alien
+operator-idle               nop   nop   alien    alien
+recorded                    taken taken taken    taken
+recorded-late               taken taken taken    taken
+recorded-former-inherits    taken taken taken    taken
+recorded-let-go-inherits    taken taken taken    taken
+recorded-doubter-let-go     taken taken taken    taken
+recorded-unreserved         taken taken taken    taken
+recorded-operator           taken taken taken    taken
+`, states(), []column{
+		{"cur", func(*world) idem.Command { return evict(0, "o-cur", false) }},
+		{"f-cur", func(*world) idem.Command { return evict(0, "o-cur", true) }},
+		{"stranger", func(*world) idem.Command { return evict(0, "o-stranger", false) }},
+		{"f-stranger", func(*world) idem.Command { return evict(0, "o-stranger", true) }},
+	})
+}

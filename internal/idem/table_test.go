@@ -52,6 +52,8 @@ var words = map[string]word{
 
 	"kept":    {code: idem.CodeRecorded, ok: true, first: true, write: true, events: "resolved"},
 	"dropped": {code: idem.CodeReleased, ok: true, write: true, events: "resolved"},
+	"gone":    {code: idem.CodeReleased, ok: true, write: true, events: "resolved"},
+	"gone?":   {code: idem.CodeInDoubt, ok: true, write: true, events: "resolved"},
 
 	"none":   {code: idem.CodeNotFound},
 	"none+":  {code: idem.CodeNotFound, write: true, events: "refused_record"},
