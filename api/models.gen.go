@@ -64,6 +64,66 @@ func (e DispatchedOutcome) Valid() bool {
 	}
 }
 
+// Defines values for EntryDispatch.
+const (
+	EntryDispatchExplicit EntryDispatch = "explicit"
+	EntryDispatchImplicit EntryDispatch = "implicit"
+)
+
+// Valid indicates whether the value is a known member of the EntryDispatch enum.
+func (e EntryDispatch) Valid() bool {
+	switch e {
+	case EntryDispatchExplicit:
+		return true
+	case EntryDispatchImplicit:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for EventKind.
+const (
+	EventKindDuplicateRecord EventKind = "duplicate_record"
+	EventKindFoundInDoubt    EventKind = "found_in_doubt"
+	EventKindPurged          EventKind = "purged"
+	EventKindRecordedLate    EventKind = "recorded_late"
+	EventKindRefusedMismatch EventKind = "refused_mismatch"
+	EventKindRefusedRecord   EventKind = "refused_record"
+	EventKindReleased        EventKind = "released"
+	EventKindReplayed        EventKind = "replayed"
+	EventKindResolved        EventKind = "resolved"
+	EventKindTakenOver       EventKind = "taken_over"
+)
+
+// Valid indicates whether the value is a known member of the EventKind enum.
+func (e EventKind) Valid() bool {
+	switch e {
+	case EventKindDuplicateRecord:
+		return true
+	case EventKindFoundInDoubt:
+		return true
+	case EventKindPurged:
+		return true
+	case EventKindRecordedLate:
+		return true
+	case EventKindRefusedMismatch:
+		return true
+	case EventKindRefusedRecord:
+		return true
+	case EventKindReleased:
+		return true
+	case EventKindReplayed:
+		return true
+	case EventKindResolved:
+		return true
+	case EventKindTakenOver:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for HealthStatus.
 const (
 	HealthStatusOk HealthStatus = "ok"
@@ -73,6 +133,36 @@ const (
 func (e HealthStatus) Valid() bool {
 	switch e {
 	case HealthStatusOk:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for OwnerReleaseResultOutcome.
+const (
+	OwnerReleaseResultOutcomeAlreadyRecorded OwnerReleaseResultOutcome = "already_recorded"
+	OwnerReleaseResultOutcomeInDoubt         OwnerReleaseResultOutcome = "in_doubt"
+	OwnerReleaseResultOutcomeInProgress      OwnerReleaseResultOutcome = "in_progress"
+	OwnerReleaseResultOutcomeNotHolder       OwnerReleaseResultOutcome = "not_holder"
+	OwnerReleaseResultOutcomeReleased        OwnerReleaseResultOutcome = "released"
+	OwnerReleaseResultOutcomeUnavailable     OwnerReleaseResultOutcome = "unavailable"
+)
+
+// Valid indicates whether the value is a known member of the OwnerReleaseResultOutcome enum.
+func (e OwnerReleaseResultOutcome) Valid() bool {
+	switch e {
+	case OwnerReleaseResultOutcomeAlreadyRecorded:
+		return true
+	case OwnerReleaseResultOutcomeInDoubt:
+		return true
+	case OwnerReleaseResultOutcomeInProgress:
+		return true
+	case OwnerReleaseResultOutcomeNotHolder:
+		return true
+	case OwnerReleaseResultOutcomeReleased:
+		return true
+	case OwnerReleaseResultOutcomeUnavailable:
 		return true
 	default:
 		return false
@@ -235,6 +325,24 @@ func (e ReservedOutcome) Valid() bool {
 	}
 }
 
+// Defines values for ResolveRequestAction.
+const (
+	ResolveRequestActionRecord  ResolveRequestAction = "record"
+	ResolveRequestActionRelease ResolveRequestAction = "release"
+)
+
+// Valid indicates whether the value is a known member of the ResolveRequestAction enum.
+func (e ResolveRequestAction) Valid() bool {
+	switch e {
+	case ResolveRequestActionRecord:
+		return true
+	case ResolveRequestActionRelease:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Scope.
 const (
 	ScopeAttempt Scope = "attempt"
@@ -266,6 +374,15 @@ func (e ReplayParamsBody) Valid() bool {
 	default:
 		return false
 	}
+}
+
+// Actor Who acted.
+type Actor struct {
+	// Owner By its own word: the owner of the reservation that was used, or the name that a call gave. An operator's is its token's; that of `purged` is the last holder's. Empty where it gave none.
+	Owner string `json:"owner"`
+
+	// Token By its token's name; `anonymous` without tokens. Empty where the service itself acted.
+	Token string `json:"token"`
 }
 
 // Attempt The engine's retry count of the task: 0 to 2147483647.
@@ -358,6 +475,15 @@ type BatchResult struct {
 	Status int `json:"status"`
 }
 
+// Counts The entries that were reserved in a period, and the events of that period.
+type Counts struct {
+	// Entries Entries by state. Those in doubt stand among those of their state too.
+	Entries EntryCounts `json:"entries"`
+
+	// Events Events by kind.
+	Events EventCounts `json:"events"`
+}
+
 // DispatchMode `implicit`: the effect may begin as soon as the key is reserved, so a holder that vanishes leaves a doubt. `explicit`: the holder promises to call dispatch right before the effect, so one that vanishes before that leaves none.
 type DispatchMode string
 
@@ -410,11 +536,166 @@ type Doubt struct {
 	ReservedAt Timestamp `json:"reserved_at"`
 }
 
-// FailedResponse A failing response to keep as evidence beside a release: as an offered response, but unknown members are refused.
+// Entry What is kept of one key. The `reservation_id` is the holder's, and is never shown.
+type Entry struct {
+	// Attempt The engine's retry count of the task: 0 to 2147483647.
+	Attempt Attempt `json:"attempt"`
+
+	// Dispatch Whether the current grant promised to dispatch before its effect (`explicit`) or not (`implicit`).
+	Dispatch EntryDispatch `json:"dispatch"`
+
+	// DispatchedAt When its holder said that the effect was about to begin; absent if it did not.
+	DispatchedAt *Timestamp `json:"dispatched_at,omitempty"`
+
+	// Doubts The grants that may have acted and whose end is unknown, oldest first: the inherited ones, and the current one once its lease has passed.
+	Doubts []Doubt `json:"doubts"`
+
+	// ExpiresAt Until when the key is remembered, if nothing else happens.
+	ExpiresAt Timestamp `json:"expires_at"`
+
+	// Fence The newest fence of the key; what a resolve quotes.
+	Fence Fence `json:"fence"`
+
+	// Handler The handler of the current grant; absent where it named none.
+	Handler *string `json:"handler,omitempty"`
+
+	// InDoubt Whether nothing is recorded, nobody holds a live lease, and at least one doubt stands.
+	InDoubt bool `json:"in_doubt"`
+
+	// Late Whether the reservation that recorded it held no live lease at that moment.
+	Late bool `json:"late"`
+
+	// LeaseUntil Until when it holds, or held.
+	LeaseUntil Timestamp `json:"lease_until"`
+
+	// Owner Who holds the current grant, or had the last one.
+	Owner string `json:"owner"`
+
+	// RecordedAt When the response was recorded; absent if none is.
+	RecordedAt *Timestamp `json:"recorded_at,omitempty"`
+
+	// RecordedBy The owner of the reservation that recorded it, or who recorded it without one; an operator's is its token's name.
+	RecordedBy *string `json:"recorded_by,omitempty"`
+
+	// RequestHash The request hash that is kept; absent where none is.
+	RequestHash *string `json:"request_hash,omitempty"`
+
+	// ReservedAt When the current grant was made.
+	ReservedAt Timestamp `json:"reserved_at"`
+
+	// Response A response as it was recorded. At most one of `body`, `body_base64` and `body_omitted`: none of them means that there was no body, and `""` is an empty one; the two are kept apart.
+	Response *Response `json:"response,omitempty"`
+
+	// State `reserved`: granted. `dispatched`: its holder has said that the effect is about to begin. `recorded`: its response is kept. `released`: its holder, or an operator, has said that the effect did not happen.
+	State AttemptState `json:"state"`
+
+	// TaskID The engine's id of the task, stable across deliveries: 1 to 255 of `A-Z a-z 0-9 . _ ~ : @ -`, not `.` or `..`. A UUID (8-4-4-4-12) in any letter case is the same task and is kept and answered in lower case.
+	TaskID TaskID `json:"task_id"`
+}
+
+// EntryDispatch Whether the current grant promised to dispatch before its effect (`explicit`) or not (`implicit`).
+type EntryDispatch string
+
+// EntryCounts Entries by state. Those in doubt stand among those of their state too.
+type EntryCounts struct {
+	Dispatched int64 `json:"dispatched"`
+	InDoubt    int64 `json:"in_doubt"`
+	Recorded   int64 `json:"recorded"`
+	Released   int64 `json:"released"`
+	Reserved   int64 `json:"reserved"`
+}
+
+// EntryList A page of entries, without their responses.
+type EntryList struct {
+	// Entries The newest reservation first.
+	Entries []Entry `json:"entries"`
+
+	// NextCursor What to send as `cursor` for the next page, with the same filters. Absent on the last one.
+	NextCursor *string `json:"next_cursor,omitempty"`
+}
+
+// Event A line of the trail, written in the same transaction as what it tells of.
+type Event struct {
+	// Actor Who acted.
+	Actor Actor `json:"actor"`
+
+	// At When it happened.
+	At Timestamp `json:"at"`
+
+	// Attempt The engine's retry count of the task: 0 to 2147483647.
+	Attempt Attempt `json:"attempt"`
+
+	// Detail What else is to be told, by kind; empty where nothing is. `reason`: as it was given. `doubts`: the grants in question. `code`: how the call was answered. `same_response`: whether the response that was offered is the recorded one. `action`, `forced`, `holder`: of an operator's word. Members may be added.
+	Detail json.RawMessage `json:"detail"`
+
+	// Fence The fence of the grant that it tells of; 0 where nothing was known of the key.
+	Fence int64 `json:"fence"`
+
+	// Handler The handler of that grant; absent where it named none.
+	Handler *string `json:"handler,omitempty"`
+
+	// ID Names this event alone. Ids grow with time.
+	ID string `json:"id"`
+
+	// Kind `replayed`: a response was given out. `taken_over`: a reserve took doubts over. `found_in_doubt`: a doubt was met for the first time.
+	// `refused_mismatch`: a reserve had another request hash. `released`: a holder said that it did not act. `recorded_late`: the first record
+	// came from a reservation without a live lease. `duplicate_record`: a response was offered for a recorded key. `refused_record`: a
+	// response was offered by one whom it was not taken from. `resolved`: an operator's word. `purged`: a doubt ended by retention.
+	Kind EventKind `json:"kind"`
+
+	// RequestID The `X-Request-Id` of the call; empty where the service itself acted.
+	RequestID string `json:"request_id"`
+
+	// Response A response as it was recorded. At most one of `body`, `body_base64` and `body_omitted`: none of them means that there was no body, and `""` is an empty one; the two are kept apart.
+	Response *Response `json:"response,omitempty"`
+
+	// TaskID The engine's id of the task, stable across deliveries: 1 to 255 of `A-Z a-z 0-9 . _ ~ : @ -`, not `.` or `..`. A UUID (8-4-4-4-12) in any letter case is the same task and is kept and answered in lower case.
+	TaskID TaskID `json:"task_id"`
+}
+
+// EventCounts Events by kind.
+type EventCounts struct {
+	DuplicateRecord int64 `json:"duplicate_record"`
+	FoundInDoubt    int64 `json:"found_in_doubt"`
+	Purged          int64 `json:"purged"`
+	RecordedLate    int64 `json:"recorded_late"`
+	RefusedMismatch int64 `json:"refused_mismatch"`
+	RefusedRecord   int64 `json:"refused_record"`
+	Released        int64 `json:"released"`
+	Replayed        int64 `json:"replayed"`
+	Resolved        int64 `json:"resolved"`
+	TakenOver       int64 `json:"taken_over"`
+}
+
+// EventKind `replayed`: a response was given out. `taken_over`: a reserve took doubts over. `found_in_doubt`: a doubt was met for the first time.
+// `refused_mismatch`: a reserve had another request hash. `released`: a holder said that it did not act. `recorded_late`: the first record
+// came from a reservation without a live lease. `duplicate_record`: a response was offered for a recorded key. `refused_record`: a
+// response was offered by one whom it was not taken from. `resolved`: an operator's word. `purged`: a doubt ended by retention.
+type EventKind string
+
+// EventList A page of events.
+type EventList struct {
+	// Events Newest first.
+	Events []Event `json:"events"`
+
+	// NextCursor What to send as `cursor` for the next page, with the same filters. Absent on the last one.
+	NextCursor *string `json:"next_cursor,omitempty"`
+}
+
+// FailedResponse A response to keep: beside a release the failing one, as evidence; at resolve the one that is recorded. As an offered response, but unknown members are refused.
 type FailedResponse = OfferedResponse
 
 // Fence A fencing token: 1, 2, 3, ... within one life of the key, growing with each grant and with each revival of a passed lease. Hand it to an upstream that can compare, so that it refuses an older holder.
 type Fence = int64
+
+// HandlerCounts The counts of one handler.
+type HandlerCounts struct {
+	// Counts The entries that were reserved in a period, and the events of that period.
+	Counts Counts `json:"counts"`
+
+	// Handler Empty for the grants that named none.
+	Handler string `json:"handler"`
+}
 
 // Health defines model for Health.
 type Health struct {
@@ -464,6 +745,58 @@ type OtherAttempt struct {
 
 	// State `reserved`: granted. `dispatched`: its holder has said that the effect is about to begin. `recorded`: its response is kept. `released`: its holder, or an operator, has said that the effect did not happen.
 	State AttemptState `json:"state"`
+}
+
+// OwnerCounts The counts of one owner.
+type OwnerCounts struct {
+	// Counts The entries that were reserved in a period, and the events of that period.
+	Counts Counts `json:"counts"`
+	Owner  string `json:"owner"`
+}
+
+// OwnerReleaseRequest defines model for OwnerReleaseRequest.
+type OwnerReleaseRequest struct {
+	// Cursor The `next_cursor` of the call before.
+	Cursor *string `json:"cursor,omitempty"`
+
+	// Force Also grants that may have acted, which says that none of them did.
+	Force *bool `json:"force,omitempty"`
+
+	// Reason How it is known that the owner is gone, for the audit. 1 to 1000 characters.
+	Reason string `json:"reason"`
+}
+
+// OwnerReleaseResult What was done to one key.
+type OwnerReleaseResult struct {
+	// Attempt The engine's retry count of the task: 0 to 2147483647.
+	Attempt Attempt `json:"attempt"`
+
+	// Fence The newest fence of the key.
+	Fence Fence `json:"fence"`
+
+	// Outcome What the key is now; see the table.
+	Outcome OwnerReleaseResultOutcome `json:"outcome"`
+
+	// Released Whether the owner's grant was ended.
+	Released bool `json:"released"`
+
+	// TaskID The engine's id of the task, stable across deliveries: 1 to 255 of `A-Z a-z 0-9 . _ ~ : @ -`, not `.` or `..`. A UUID (8-4-4-4-12) in any letter case is the same task and is kept and answered in lower case.
+	TaskID TaskID `json:"task_id"`
+}
+
+// OwnerReleaseResultOutcome What the key is now; see the table.
+type OwnerReleaseResultOutcome string
+
+// OwnerReleased defines model for OwnerReleased.
+type OwnerReleased struct {
+	// NextCursor What to send as `cursor` to go on. Absent when there is no more.
+	NextCursor *string `json:"next_cursor,omitempty"`
+
+	// Owner As it was given.
+	Owner string `json:"owner"`
+
+	// Results One for each key that the owner still held.
+	Results []OwnerReleaseResult `json:"results"`
 }
 
 // Problem A problem detail ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). Branch on `code`; which members stand beside it is said in the table of problems. Where another attempt of the task stands in the way, `attempt` names that other attempt, and the members are of it.
@@ -621,7 +954,7 @@ type ReleaseRequest struct {
 	// ReservationID The UUID (8-4-4-4-12) of a reservation: what the holder presents. Any letter case; kept and answered in lower case.
 	ReservationID ReservationID `json:"reservation_id"`
 
-	// Response A failing response to keep as evidence beside a release: as an offered response, but unknown members are refused.
+	// Response A response to keep: beside a release the failing one, as evidence; at resolve the one that is recorded. As an offered response, but unknown members are refused.
 	Response *FailedResponse `json:"response,omitempty"`
 }
 
@@ -808,6 +1141,27 @@ type Reserved struct {
 // ReservedOutcome defines model for Reserved.Outcome.
 type ReservedOutcome string
 
+// ResolveRequest defines model for ResolveRequest.
+type ResolveRequest struct {
+	// Action `record`: this is what the effect's response was. `release`: the effect did not happen.
+	Action ResolveRequestAction `json:"action"`
+
+	// Fence The newest fence of the entry that was looked at.
+	Fence Fence `json:"fence"`
+
+	// Force Also where a live lease holds the key.
+	Force *bool `json:"force,omitempty"`
+
+	// Reason How it is known, for the audit. 1 to 1000 characters.
+	Reason string `json:"reason"`
+
+	// Response A response to keep: beside a release the failing one, as evidence; at resolve the one that is recorded. As an offered response, but unknown members are refused.
+	Response *FailedResponse `json:"response,omitempty"`
+}
+
+// ResolveRequestAction `record`: this is what the effect's response was. `release`: the effect did not happen.
+type ResolveRequestAction string
+
 // Response A response as it was recorded. At most one of `body`, `body_base64` and `body_omitted`: none of them means that there was no body, and `""` is an empty one; the two are kept apart.
 type Response struct {
 	// Body The body's text, where its bytes are UTF-8.
@@ -835,6 +1189,42 @@ type Response struct {
 // Scope `attempt`: an earlier attempt that is recorded does not stand in the way, since a recorded failure is what a retry is for. `task`: it is replayed, the guard for a worker that reports failure after an ambiguous timeout.
 type Scope string
 
+// Stats What happened in a period, and what is open now.
+type Stats struct {
+	// After The beginning of the period, which belongs to it.
+	After Timestamp `json:"after"`
+
+	// Before Its end, which does not.
+	Before Timestamp `json:"before"`
+
+	// Duplicates How many events `duplicate_record` the period has. Each is a response that was offered for a key that had one.
+	Duplicates int64 `json:"duplicates"`
+
+	// Handlers By handler, largest first.
+	Handlers []HandlerCounts `json:"handlers"`
+
+	// InDoubt How many keys are in doubt now.
+	InDoubt int64 `json:"in_doubt"`
+
+	// MoreHandlers How many handlers are left out of `handlers`.
+	MoreHandlers int64 `json:"more_handlers"`
+
+	// MoreOwners How many owners are left out of `owners`.
+	MoreOwners int64 `json:"more_owners"`
+
+	// OldestInDoubt Of the keys in doubt, the one whose last lease passed first. Absent when none is.
+	OldestInDoubt *Entry `json:"oldest_in_doubt,omitempty"`
+
+	// Open How many keys a live lease holds now.
+	Open int64 `json:"open"`
+
+	// Owners By owner, largest first.
+	Owners []OwnerCounts `json:"owners"`
+
+	// Totals The entries that were reserved in a period, and the events of that period.
+	Totals Counts `json:"totals"`
+}
+
 // Takeover An attempt that is in doubt, and its newest fence; sent back in a reserve, it names the doubt that was looked into.
 type Takeover struct {
 	// Attempt The engine's retry count of the task: 0 to 2147483647.
@@ -844,11 +1234,38 @@ type Takeover struct {
 	Fence Fence `json:"fence"`
 }
 
+// Task A task over its attempts.
+type Task struct {
+	// Attempts Its attempts with their responses, lowest first. Empty where only events are left.
+	Attempts []Entry `json:"attempts"`
+
+	// Events What happened to them, oldest first.
+	Events []Event `json:"events"`
+
+	// TaskID The engine's id of the task, stable across deliveries: 1 to 255 of `A-Z a-z 0-9 . _ ~ : @ -`, not `.` or `..`. A UUID (8-4-4-4-12) in any letter case is the same task and is kept and answered in lower case.
+	TaskID TaskID `json:"task_id"`
+}
+
 // TaskID The engine's id of the task, stable across deliveries: 1 to 255 of `A-Z a-z 0-9 . _ ~ : @ -`, not `.` or `..`. A UUID (8-4-4-4-12) in any letter case is the same task and is kept and answered in lower case.
 type TaskID = string
 
 // Timestamp A moment of the database's clock, RFC 3339 in UTC with microseconds.
 type Timestamp = string
+
+// After defines model for After.
+type After = string
+
+// Before defines model for Before.
+type Before = string
+
+// Cursor defines model for Cursor.
+type Cursor = string
+
+// HandlerFilter defines model for HandlerFilter.
+type HandlerFilter = string
+
+// Limit defines model for Limit.
+type Limit = int
 
 // BodyTooLarge A problem detail ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). Branch on `code`; which members stand beside it is said in the table of problems. Where another attempt of the task stands in the way, `attempt` names that other attempt, and the members are of it.
 type BodyTooLarge = Problem
@@ -865,6 +1282,9 @@ type InvalidRequest = Problem
 // NotFound A problem detail ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). Branch on `code`; which members stand beside it is said in the table of problems. Where another attempt of the task stands in the way, `attempt` names that other attempt, and the members are of it.
 type NotFound = Problem
 
+// ReadUnavailable A problem detail ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). Branch on `code`; which members stand beside it is said in the table of problems. Where another attempt of the task stands in the way, `attempt` names that other attempt, and the members are of it.
+type ReadUnavailable = Problem
+
 // TooManyRequests A problem detail ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). Branch on `code`; which members stand beside it is said in the table of problems. Where another attempt of the task stands in the way, `attempt` names that other attempt, and the members are of it.
 type TooManyRequests = Problem
 
@@ -876,6 +1296,75 @@ type Unavailable = Problem
 
 // UnsupportedMediaType A problem detail ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). Branch on `code`; which members stand beside it is said in the table of problems. Where another attempt of the task stands in the way, `attempt` names that other attempt, and the members are of it.
 type UnsupportedMediaType = Problem
+
+// ListEntriesParams defines parameters for ListEntries.
+type ListEntriesParams struct {
+	// State What is kept of the key.
+	State *AttemptState `form:"state,omitempty" json:"state,omitempty"`
+
+	// InDoubt Whether nothing is recorded, nobody holds a live lease, and at least one doubt stands.
+	InDoubt *bool `form:"in_doubt,omitempty" json:"in_doubt,omitempty"`
+
+	// Handler The handler that the grant named. 1 to 255 characters, no control characters.
+	Handler *HandlerFilter `form:"handler,omitempty" json:"handler,omitempty"`
+
+	// Owner Who holds the current grant, or had the last one. 1 to 255 characters, no control characters.
+	Owner *string `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// ReservedAfter Reserved at this moment or later. RFC 3339, any offset.
+	ReservedAfter *string `form:"reserved_after,omitempty" json:"reserved_after,omitempty"`
+
+	// ReservedBefore Reserved before this moment, which is later than `reserved_after`. RFC 3339, any offset.
+	ReservedBefore *string `form:"reserved_before,omitempty" json:"reserved_before,omitempty"`
+
+	// RecordedAfter Recorded at this moment or later. RFC 3339, any offset.
+	RecordedAfter *string `form:"recorded_after,omitempty" json:"recorded_after,omitempty"`
+
+	// RecordedBefore Recorded before this moment, which is later than `recorded_after`. RFC 3339, any offset.
+	RecordedBefore *string `form:"recorded_before,omitempty" json:"recorded_before,omitempty"`
+
+	// Limit At most so many on a page. 1 to 1000.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before; opaque. Send the same filters with it.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListEventsParams defines parameters for ListEvents.
+type ListEventsParams struct {
+	// Kind What happened.
+	Kind *EventKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// TaskID Of this task, all attempts.
+	TaskID *TaskID `form:"task_id,omitempty" json:"task_id,omitempty"`
+
+	// Handler The handler that the grant named. 1 to 255 characters, no control characters.
+	Handler *HandlerFilter `form:"handler,omitempty" json:"handler,omitempty"`
+
+	// Actor Who acted, by the owner's name or by the token's. 1 to 255 characters, no control characters.
+	Actor *string `form:"actor,omitempty" json:"actor,omitempty"`
+
+	// After From this moment on. RFC 3339, any offset.
+	After *After `form:"after,omitempty" json:"after,omitempty"`
+
+	// Before Before this moment, which is later than `after`. RFC 3339, any offset.
+	Before *Before `form:"before,omitempty" json:"before,omitempty"`
+
+	// Limit At most so many on a page. 1 to 1000.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before; opaque. Send the same filters with it.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// GetStatsParams defines parameters for GetStats.
+type GetStatsParams struct {
+	// After From this moment on. RFC 3339, any offset.
+	After *After `form:"after,omitempty" json:"after,omitempty"`
+
+	// Before Before this moment, which is later than `after`. RFC 3339, any offset.
+	Before *Before `form:"before,omitempty" json:"before,omitempty"`
+}
 
 // ReplayParams defines parameters for Replay.
 type ReplayParams struct {
@@ -901,6 +1390,9 @@ type BatchRecordJSONRequestBody = BatchRecordRequest
 // BatchReserveJSONRequestBody defines body for BatchReserve for application/json ContentType.
 type BatchReserveJSONRequestBody = BatchReserveRequest
 
+// ReleaseOwnerJSONRequestBody defines body for ReleaseOwner for application/json ContentType.
+type ReleaseOwnerJSONRequestBody = OwnerReleaseRequest
+
 // DispatchJSONRequestBody defines body for Dispatch for application/json ContentType.
 type DispatchJSONRequestBody = DispatchRequest
 
@@ -915,3 +1407,6 @@ type RenewJSONRequestBody = RenewRequest
 
 // ReserveJSONRequestBody defines body for Reserve for application/json ContentType.
 type ReserveJSONRequestBody = ReserveRequest
+
+// ResolveJSONRequestBody defines body for Resolve for application/json ContentType.
+type ResolveJSONRequestBody = ResolveRequest

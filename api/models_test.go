@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/csv"
 	stdjson "encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -18,19 +19,32 @@ import (
 
 // models are the Go types of the document's objects. A missing or a stale one fails TestModelsAreTheSchemas.
 var models = map[string]reflect.Type{
+	"Actor":               reflect.TypeFor[api.Actor](),
 	"BatchAnswer":         reflect.TypeFor[api.BatchAnswer](),
 	"BatchRecordItem":     reflect.TypeFor[api.BatchRecordItem](),
 	"BatchRecordRequest":  reflect.TypeFor[api.BatchRecordRequest](),
 	"BatchReserveItem":    reflect.TypeFor[api.BatchReserveItem](),
 	"BatchReserveRequest": reflect.TypeFor[api.BatchReserveRequest](),
 	"BatchResult":         reflect.TypeFor[api.BatchResult](),
+	"Counts":              reflect.TypeFor[api.Counts](),
 	"DispatchRequest":     reflect.TypeFor[api.DispatchRequest](),
 	"Dispatched":          reflect.TypeFor[api.Dispatched](),
 	"Doubt":               reflect.TypeFor[api.Doubt](),
+	"Entry":               reflect.TypeFor[api.Entry](),
+	"EntryCounts":         reflect.TypeFor[api.EntryCounts](),
+	"EntryList":           reflect.TypeFor[api.EntryList](),
+	"Event":               reflect.TypeFor[api.Event](),
+	"EventCounts":         reflect.TypeFor[api.EventCounts](),
+	"EventList":           reflect.TypeFor[api.EventList](),
 	"FailedResponse":      reflect.TypeFor[api.FailedResponse](),
+	"HandlerCounts":       reflect.TypeFor[api.HandlerCounts](),
 	"Health":              reflect.TypeFor[api.Health](),
 	"OfferedResponse":     reflect.TypeFor[api.OfferedResponse](),
 	"OtherAttempt":        reflect.TypeFor[api.OtherAttempt](),
+	"OwnerCounts":         reflect.TypeFor[api.OwnerCounts](),
+	"OwnerReleaseRequest": reflect.TypeFor[api.OwnerReleaseRequest](),
+	"OwnerReleaseResult":  reflect.TypeFor[api.OwnerReleaseResult](),
+	"OwnerReleased":       reflect.TypeFor[api.OwnerReleased](),
 	"Problem":             reflect.TypeFor[api.Problem](),
 	"Readiness":           reflect.TypeFor[api.Readiness](),
 	"RecordRequest":       reflect.TypeFor[api.RecordRequest](),
@@ -42,8 +56,11 @@ var models = map[string]reflect.Type{
 	"Replayed":            reflect.TypeFor[api.Replayed](),
 	"ReserveRequest":      reflect.TypeFor[api.ReserveRequest](),
 	"Reserved":            reflect.TypeFor[api.Reserved](),
+	"ResolveRequest":      reflect.TypeFor[api.ResolveRequest](),
 	"Response":            reflect.TypeFor[api.Response](),
+	"Stats":               reflect.TypeFor[api.Stats](),
 	"Takeover":            reflect.TypeFor[api.Takeover](),
+	"Task":                reflect.TypeFor[api.Task](),
 }
 
 // TestModelsAreTheSchemas sees a document that was changed without generating again, and what would make JSON surprising.
@@ -94,12 +111,24 @@ func TestModelsKeepExamples(t *testing.T) {
 	t.Parallel()
 	kept := 0
 	keep := func(where string, content openapi3.Content) {
-		for _, media := range content {
+		for mediaType, media := range content {
+			if mediaType == "text/csv" { // read in TestCSVExampleHasTheColumns
+				continue
+			}
 			name := strings.TrimPrefix(media.Schema.Ref, "#/components/schemas/")
+			if mediaType == "application/x-ndjson" {
+				name = "Event"
+			}
 			model := models[name]
 			for example, ref := range media.Examples {
 				lenient := example == "unknown-member" && name == "RecordRequest"
-				data, err := stdjson.Marshal(ref.Value.Value)
+				var data []byte
+				var err error
+				if line, ok := ref.Value.Value.(string); ok {
+					data = []byte(line)
+				} else {
+					data, err = stdjson.Marshal(ref.Value.Value)
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -133,6 +162,23 @@ func TestModelsKeepExamples(t *testing.T) {
 	}
 	if kept == 0 {
 		t.Fatal("no examples")
+	}
+}
+
+// TestCSVExampleHasTheColumns reads it as RFC 4180 says: each row has the columns that the description lists.
+func TestCSVExampleHasTheColumns(t *testing.T) {
+	t.Parallel()
+	op := document(t).Paths.Value("/v1/events").Get
+	_, list, _ := strings.Cut(op.Description, "Columns: `")
+	list, _, _ = strings.Cut(list, "`")
+	for name, ref := range op.Responses.Status(http.StatusOK).Value.Content["text/csv"].Examples {
+		rows, err := csv.NewReader(strings.NewReader(ref.Value.Value.(string))).ReadAll()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if want := strings.Fields(list); len(rows) < 2 || !slices.Equal(rows[0], want) {
+			t.Errorf("%s: the header row is %v, want %v", name, rows[0], want)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@
 package api
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -32,6 +31,24 @@ type ServerInterface interface {
 	// BatchReserve Reserve many keys in one call
 	// (POST /v1/batch/reserve)
 	BatchReserve(w http.ResponseWriter, r *http.Request)
+	// ListEntries Find entries
+	// (GET /v1/entries)
+	ListEntries(w http.ResponseWriter, r *http.Request)
+	// ListEvents Find events, or export them
+	// (GET /v1/events)
+	ListEvents(w http.ResponseWriter, r *http.Request)
+	// ReleaseOwner End what an owner that is gone still holds
+	// (POST /v1/owners/{owner}/release)
+	ReleaseOwner(w http.ResponseWriter, r *http.Request, owner string)
+	// GetStats Count what happened in a period, and what is open now
+	// (GET /v1/stats)
+	GetStats(w http.ResponseWriter, r *http.Request)
+	// GetTask All that is known of a task
+	// (GET /v1/tasks/{task_id})
+	GetTask(w http.ResponseWriter, r *http.Request, taskID TaskID)
+	// GetEntry One entry, with its response
+	// (GET /v1/tasks/{task_id}/attempts/{attempt})
+	GetEntry(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt)
 	// Dispatch Say that the side effect is about to begin
 	// (POST /v1/tasks/{task_id}/attempts/{attempt}/dispatch)
 	Dispatch(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt)
@@ -46,10 +63,13 @@ type ServerInterface interface {
 	Renew(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt)
 	// Replay Fetch the recorded response, reserving nothing
 	// (GET /v1/tasks/{task_id}/attempts/{attempt}/replay)
-	Replay(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt, params ReplayParams)
+	Replay(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt)
 	// Reserve Ask for the right to perform the side effect
 	// (POST /v1/tasks/{task_id}/attempts/{attempt}/reserve)
 	Reserve(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt)
+	// Resolve Settle a key by an operator's word
+	// (POST /v1/tasks/{task_id}/attempts/{attempt}/resolve)
+	Resolve(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt)
 }
 
 // Unimplemented server implementation that returns http.StatusNotImplemented for each endpoint.
@@ -92,6 +112,42 @@ func (_ Unimplemented) BatchReserve(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// ListEntries Find entries
+// (GET /v1/entries)
+func (_ Unimplemented) ListEntries(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListEvents Find events, or export them
+// (GET /v1/events)
+func (_ Unimplemented) ListEvents(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ReleaseOwner End what an owner that is gone still holds
+// (POST /v1/owners/{owner}/release)
+func (_ Unimplemented) ReleaseOwner(w http.ResponseWriter, r *http.Request, owner string) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetStats Count what happened in a period, and what is open now
+// (GET /v1/stats)
+func (_ Unimplemented) GetStats(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetTask All that is known of a task
+// (GET /v1/tasks/{task_id})
+func (_ Unimplemented) GetTask(w http.ResponseWriter, r *http.Request, taskID TaskID) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetEntry One entry, with its response
+// (GET /v1/tasks/{task_id}/attempts/{attempt})
+func (_ Unimplemented) GetEntry(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // Dispatch Say that the side effect is about to begin
 // (POST /v1/tasks/{task_id}/attempts/{attempt}/dispatch)
 func (_ Unimplemented) Dispatch(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt) {
@@ -118,13 +174,19 @@ func (_ Unimplemented) Renew(w http.ResponseWriter, r *http.Request, taskID Task
 
 // Replay Fetch the recorded response, reserving nothing
 // (GET /v1/tasks/{task_id}/attempts/{attempt}/replay)
-func (_ Unimplemented) Replay(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt, params ReplayParams) {
+func (_ Unimplemented) Replay(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
 // Reserve Ask for the right to perform the side effect
 // (POST /v1/tasks/{task_id}/attempts/{attempt}/reserve)
 func (_ Unimplemented) Reserve(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// Resolve Settle a key by an operator's word
+// (POST /v1/tasks/{task_id}/attempts/{attempt}/resolve)
+func (_ Unimplemented) Resolve(w http.ResponseWriter, r *http.Request, taskID TaskID, attempt Attempt) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -224,6 +286,135 @@ func (siw *ServerInterfaceWrapper) BatchReserve(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.BatchReserve(w, r)
+	}))
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		handler = siw.HandlerMiddlewares[i](handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListEntries operation middleware
+func (siw *ServerInterfaceWrapper) ListEntries(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListEntries(w, r)
+	}))
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		handler = siw.HandlerMiddlewares[i](handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListEvents operation middleware
+func (siw *ServerInterfaceWrapper) ListEvents(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListEvents(w, r)
+	}))
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		handler = siw.HandlerMiddlewares[i](handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ReleaseOwner operation middleware
+func (siw *ServerInterfaceWrapper) ReleaseOwner(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "owner" -------------
+	var owner string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "owner", chi.URLParam(r, "owner"), &owner, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "owner", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ReleaseOwner(w, r, owner)
+	}))
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		handler = siw.HandlerMiddlewares[i](handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetStats operation middleware
+func (siw *ServerInterfaceWrapper) GetStats(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetStats(w, r)
+	}))
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		handler = siw.HandlerMiddlewares[i](handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetTask operation middleware
+func (siw *ServerInterfaceWrapper) GetTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task_id" -------------
+	var taskID TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task_id", chi.URLParam(r, "task_id"), &taskID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetTask(w, r, taskID)
+	}))
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		handler = siw.HandlerMiddlewares[i](handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetEntry operation middleware
+func (siw *ServerInterfaceWrapper) GetEntry(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task_id" -------------
+	var taskID TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task_id", chi.URLParam(r, "task_id"), &taskID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "attempt" -------------
+	var attempt Attempt
+
+	err = runtime.BindStyledParameterWithOptions("simple", "attempt", chi.URLParam(r, "attempt"), &attempt, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "attempt", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetEntry(w, r, taskID, attempt)
 	}))
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -397,63 +588,8 @@ func (siw *ServerInterfaceWrapper) Replay(w http.ResponseWriter, r *http.Request
 		return
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ReplayParams
-
-	// ------------- Optional query parameter "owner" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "owner", r.URL.Query(), &params.Owner, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "owner"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "owner", Err: err})
-		}
-		return
-	}
-
-	// ------------- Optional query parameter "wait_seconds" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait_seconds", r.URL.Query(), &params.WaitSeconds, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "wait_seconds"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "wait_seconds", Err: err})
-		}
-		return
-	}
-
-	// ------------- Optional query parameter "body" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "body", r.URL.Query(), &params.Body, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "body"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "body", Err: err})
-		}
-		return
-	}
-
-	// ------------- Optional query parameter "raw" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", r.URL.Query(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "raw"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "raw", Err: err})
-		}
-		return
-	}
-
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Replay(w, r, taskID, attempt, params)
+		siw.Handler.Replay(w, r, taskID, attempt)
 	}))
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -489,6 +625,41 @@ func (siw *ServerInterfaceWrapper) Reserve(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Reserve(w, r, taskID, attempt)
+	}))
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		handler = siw.HandlerMiddlewares[i](handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Resolve operation middleware
+func (siw *ServerInterfaceWrapper) Resolve(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task_id" -------------
+	var taskID TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task_id", chi.URLParam(r, "task_id"), &taskID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "attempt" -------------
+	var attempt Attempt
+
+	err = runtime.BindStyledParameterWithOptions("simple", "attempt", chi.URLParam(r, "attempt"), &attempt, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "attempt", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Resolve(w, r, taskID, attempt)
 	}))
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -630,6 +801,24 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		r.Post(options.BaseURL+"/v1/batch/reserve", wrapper.BatchReserve)
 	})
 	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/entries", wrapper.ListEntries)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/events", wrapper.ListEvents)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/owners/{owner}/release", wrapper.ReleaseOwner)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/stats", wrapper.GetStats)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/tasks/{task_id}", wrapper.GetTask)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/tasks/{task_id}/attempts/{attempt}", wrapper.GetEntry)
+	})
+	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/v1/tasks/{task_id}/attempts/{attempt}/dispatch", wrapper.Dispatch)
 	})
 	r.Group(func(r chi.Router) {
@@ -646,6 +835,9 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/v1/tasks/{task_id}/attempts/{attempt}/reserve", wrapper.Reserve)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/tasks/{task_id}/attempts/{attempt}/resolve", wrapper.Resolve)
 	})
 
 	return r

@@ -123,7 +123,7 @@ func (v *service) run(ctx context.Context) error {
 	if os.Getenv("IDEMSTORE_TEST_ONE_AT_A_TIME") != "" { // only for the benchmark, to show what group commit is worth
 		v.keeper = store.NewDirect(v.backend, v.policy)
 	}
-	v.server = server.New(v.keeper, v.tokens, v.log, v.config.server)
+	v.server = server.New(v.keeper, v.backend, v.tokens, v.log, v.config.server)
 	v.http = v.newHTTP(v.server)
 	v.announce(api.Addr(), metrics)
 	return v.serve(ctx, api, metrics)

@@ -119,22 +119,24 @@ func TestRefusesAnotherSchemaVersion(t *testing.T) {
 	url := pgtest.Empty(t)
 	env := []string{"IDEMSTORE_DATABASE_URL=" + url}
 	_, stderr, code := output(t, env, "serve", "--listen", "127.0.0.1:0", "--metrics-listen", "")
-	if code != exitFailed || !strings.Contains(stderr, "version 0") || !strings.Contains(stderr, "needs 1") {
+	if code != exitFailed || !strings.Contains(stderr, "version 0") || !strings.Contains(stderr, "needs 2") {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	for _, want := range []string{"applied 00001_init.sql\nthe schema is at version 1\n", "the schema is at version 1\n"} {
+	for _, want := range []string{"applied 00001_init.sql\napplied 00002_reads.sql\nthe schema is at version 2\n", "the schema is at version 2\n"} {
 		if stdout, stderr, code := output(t, env, "migrate", "up"); code != exitOK || stdout != want {
 			t.Fatalf("migrate up: exit %d: %s%s", code, stdout, stderr)
 		}
 	}
 	start(t, env)
-	if stdout, _, _ := output(t, env, "migrate", "status"); !strings.Contains(stdout, "00001_init.sql  applied 2") {
+	if stdout, _, _ := output(t, env, "migrate", "status"); strings.Count(stdout, "  applied 2") != 2 || strings.Contains(stdout, "pending") {
 		t.Errorf("status: %s", stdout)
 	}
-	if stdout, _, code := output(t, env, "migrate", "down"); code != exitOK || stdout != "took back 00001_init.sql\n" {
-		t.Errorf("down: exit %d: %s", code, stdout)
+	for _, name := range []string{"00002_reads.sql", "00001_init.sql"} {
+		if stdout, _, code := output(t, env, "migrate", "down"); code != exitOK || stdout != "took back "+name+"\n" {
+			t.Errorf("down: exit %d: %s", code, stdout)
+		}
 	}
-	if stdout, _, _ := output(t, env, "migrate", "status"); stdout != "00001_init.sql  pending\n" {
+	if stdout, _, _ := output(t, env, "migrate", "status"); stdout != "00001_init.sql   pending\n00002_reads.sql  pending\n" {
 		t.Errorf("status: %s", stdout)
 	}
 }

@@ -67,6 +67,8 @@ func (s *Server) answerTo(req *request, a ask, out *idem.Outcome) answer {
 			TaskID: key.TaskID, Attempt: key.Attempt, Outcome: api.ReleasedOutcome(ans.code), Fence: e.Fence,
 			ExpiresAt: stamp(e.ExpiresAt), Doubts: doubts(out.Doubts), DroppedHeaders: list(a.dropped),
 		}
+	case *idem.Resolve:
+		ans.body = entryOf(e, out.Now)
 	default:
 		panic(fmt.Sprintf("no answer to %T", cmd))
 	}
@@ -118,6 +120,10 @@ func (s *Server) refusal(req *request, a ask, out *idem.Outcome) answer {
 		p.Detail = fmt.Sprintf("%s is held by %s until %s. Perform nothing; ask again later, or reserve with wait_seconds.",
 			e.Key, e.Owner, stamp(e.LeaseUntil))
 	case idem.CodeInDoubt:
+		if _, resolve := a.cmd.(*idem.Resolve); resolve {
+			movedOn(p, out)
+			break
+		}
 		list, takeovers := doubts(out.Doubts), takeovers(out.Takeovers)
 		p.Attempt, p.Fence, p.Doubts = &e.Attempt, &e.Fence, &list
 		p.Takeovers, p.TakeoversLeft = &takeovers, &out.TakeoversLeft

@@ -58,6 +58,7 @@ type setup struct {
 	config   server.Config
 	tokens   string      // text of a tokens file
 	keeper   idem.Keeper // in the database's place
+	reader   idem.Reader // the same
 	http     func(*http.Server)
 }
 
@@ -130,6 +131,9 @@ func start(t testing.TB, c setup) *service {
 		s.batcher = store.NewBatcher(backend, idem.DefaultPolicy)
 		t.Cleanup(s.batcher.Close)
 		c.keeper = s.batcher
+		if c.reader == nil {
+			c.reader = backend
+		}
 	}
 	if c.config.MaxBodyBytes == 0 {
 		c.config.MaxBodyBytes = server.DefaultMaxBodyBytes
@@ -145,7 +149,7 @@ func start(t testing.TB, c setup) *service {
 			t.Fatal(err)
 		}
 	}
-	s.server = server.New(observed{c.keeper, s}, &s.tokens, zerolog.New(s.journal), c.config)
+	s.server = server.New(observed{c.keeper, s}, c.reader, &s.tokens, zerolog.New(s.journal), c.config)
 	listener := httptest.NewUnstartedServer(s.server)
 	if c.http != nil {
 		c.http(listener.Config)
@@ -258,6 +262,28 @@ func (a answer) want(status int, outcome string) answer {
 		a.t.Fatalf("want %d %s, got %s", status, outcome, a)
 	}
 	return a
+}
+
+// ok fails the test unless the answer is a 200.
+func (a answer) ok() answer {
+	a.t.Helper()
+	if a.status != http.StatusOK {
+		a.t.Fatalf("want 200, got %s", a)
+	}
+	return a
+}
+
+// list is a member that is an array of objects.
+func (a answer) list(name string) (items []obj) {
+	a.t.Helper()
+	list, ok := a.body[name].([]any)
+	if !ok {
+		a.t.Fatalf("no array %s in %s", name, a)
+	}
+	for _, item := range list {
+		items = append(items, item.(obj))
+	}
+	return items
 }
 
 // has compares members with what they should be, as JSON.
@@ -388,6 +414,34 @@ func (k key) record(id string, response obj, more ...obj) answer {
 func (k key) release(id string, more ...obj) answer {
 	k.t.Helper()
 	return k.post("release", with(append([]obj{{"reservation_id": id}}, more...)...))
+}
+
+// get asks a question. What the header says wins.
+func (s *service) get(t testing.TB, path string, header ...string) answer {
+	t.Helper()
+	c := call{method: http.MethodGet, path: path, header: map[string]string{}}
+	for i := 0; i+1 < len(header); i += 2 {
+		c.header[header[i]] = header[i+1]
+	}
+	return s.send(t, c)
+}
+
+// entry is what is kept of the key.
+func (k key) entry() answer {
+	k.t.Helper()
+	return k.s.get(k.t, strings.TrimSuffix(k.path(""), "/")).ok()
+}
+
+// history is the task of the key.
+func (k key) history() answer {
+	k.t.Helper()
+	return k.s.get(k.t, "/v1/tasks/"+k.task)
+}
+
+// resolve settles the key by an operator's word, at a fence.
+func (k key) resolve(fence any, more ...obj) answer {
+	k.t.Helper()
+	return k.post("resolve", with(append([]obj{{"action": "release", "fence": fence, "reason": "looked into"}}, more...)...))
 }
 
 func (k key) replay(query string) answer {

@@ -32,7 +32,7 @@ var contract = sync.OnceValues(func() (*openapi3.T, routers.Router) {
 	if err != nil {
 		panic(err)
 	}
-	for _, text := range []string{"application/yaml", "text/html"} { // their schemas say string
+	for _, text := range []string{"application/yaml", "text/html", "text/csv", "application/x-ndjson"} { // their schemas say string
 		openapi3filter.RegisterBodyDecoder(text, openapi3filter.PlainBodyDecoder)
 	}
 	openapi3filter.RegisterBodyDecoder("application/problem+json", openapi3filter.JSONBodyDecoder)
@@ -163,6 +163,8 @@ var members = map[string]string{
 	"in_doubt":               "task_id attempt fence doubts takeovers takeovers_left expires_at",
 	"already_recorded":       "task_id attempt fence recorded_at recorded_by late expires_at response",
 	"renew already_recorded": "task_id attempt fence recorded_at recorded_by late expires_at",
+	"resolve in_doubt":       "task_id attempt fence doubts expires_at",
+	"task not_found":         "task_id",
 	"lease_lost":             "task_id attempt",
 	"not_holder":             "task_id attempt",
 	"body_too_large":         "",
@@ -173,11 +175,77 @@ var members = map[string]string{
 	"unavailable":            "retry_after_seconds",
 }
 
-// inspectMembers holds a worker's answer, or the answers of a batch, to exactly the members that it has.
+// looks are the members of what is read.
+var looks = map[string]string{
+	"task": "task_id attempts events", "entries": "entries", "events": "events", "owner": "owner results",
+	"stats": "after before totals handlers owners more_handlers more_owners open in_doubt duplicates",
+	"item":  "task_id attempt fence released outcome",
+
+	"entry": "task_id attempt state in_doubt owner fence dispatch reserved_at lease_until doubts late expires_at",
+	"event": "id at kind task_id attempt fence actor request_id detail",
+}
+
+// inspectLook holds an answer to a question to exactly the members that it has.
+func inspectLook(verb string, body obj, fault func(string, ...any)) {
+	may, each := map[string][]string{
+		"entries": {"next_cursor"}, "events": {"next_cursor"}, "owner": {"next_cursor"}, "stats": {"oldest_in_doubt"},
+		"entry": {"handler", "request_hash", "dispatched_at"}, "event": {"handler", "response"},
+	}[verb], map[string]string{"attempts": "entry", "entries": "listed", "events": "event", "results": "item", "oldest_in_doubt": "listed"}
+	want := strings.Fields(looks[verb])
+	if verb == "entry" || verb == "listed" || verb == "resolve" {
+		want, may = strings.Fields(looks["entry"]), []string{"handler", "request_hash", "dispatched_at"}
+		if body["state"] == "recorded" {
+			want = append(want, "recorded_at", "recorded_by")
+			if verb != "listed" {
+				want = append(want, "response")
+			}
+		}
+	}
+	for name, value := range body {
+		if i := slices.Index(want, name); i >= 0 {
+			want = slices.Delete(want, i, i+1)
+		} else if !slices.Contains(may, name) {
+			fault("%s is not a member of %s %s", name, verb)
+		}
+		kind, nested := each[name]
+		if items, ok := value.([]any); ok && nested {
+			for _, item := range items {
+				inspectLook(kind, item.(obj), fault)
+			}
+		} else if item, ok := value.(obj); ok && nested {
+			inspectLook(kind, item, fault)
+		}
+	}
+	if len(want) > 0 {
+		fault("%v are missing of %s %s", want, verb)
+	}
+}
+
+// verbOf is the last word of a route, and of those that end with a name what they tell of.
+func verbOf(method string, part []string) string {
+	switch {
+	case len(part) == 4 && part[2] == "tasks" && method == http.MethodGet:
+		return "task"
+	case len(part) == 6 && part[4] == "attempts" && method == http.MethodGet:
+		return "entry"
+	case part[2] == "owners":
+		return "owner"
+	}
+	return part[len(part)-1]
+}
+
+// inspectMembers holds an answer, or the answers of a batch, to exactly the members that it has.
 func (s *service) inspectMembers(c call, a answer, fault func(string, ...any)) {
 	route, _, _ := strings.Cut(c.path, "?")
 	part := strings.Split(route, "/")
 	verb := part[len(part)-1]
+	if len(part) > 2 {
+		verb = verbOf(c.method, part)
+	}
+	if _, ok := looks[verb]; a.status == 200 && (ok || verb == "resolve") {
+		inspectLook(verb, a.body, fault)
+		return
+	}
 	if !strings.HasPrefix(route, "/v1/batch/") || a.status != 200 {
 		attempt, _ := strconv.Atoi(part[max(0, len(part)-2)])
 		var sent obj

@@ -60,7 +60,13 @@ func (j *journal) expect(c call, req *http.Request, path string, a answer) {
 	}
 	e := entry{Level: "info", Method: c.method, Route: path, Outcome: outcome, Status: a.status, RequestID: a.header.Get("X-Request-Id")}
 	results, _ := a.body["results"].([]any)
-	failed := slices.ContainsFunc(results, func(r any) bool { return r.(obj)["status"].(float64) >= 500 })
+	failed := slices.ContainsFunc(results, func(r any) bool {
+		status, _ := r.(obj)["status"].(float64)
+		return status >= 500 || r.(obj)["outcome"] == "unavailable"
+	})
+	if strings.HasSuffix(path, "/resolve") && a.status == 200 {
+		outcome, _ = a.body["state"].(string) // what it was settled to
+	}
 	switch {
 	case a.status >= 500 || failed:
 		e.Level = "error"
@@ -72,12 +78,14 @@ func (j *journal) expect(c call, req *http.Request, path string, a answer) {
 	part := strings.Split(req.URL.Path, "/")
 	field, _ := a.body["field"].(string)
 	wrongKey := (field == "task_id" || field == "attempt") && !bytes.Contains(c.bytes(), []byte(field))
-	if strings.Contains(path, "{attempt}") && len(part) > 6 && !wrongKey && a.status != 401 && a.status != 403 {
+	if strings.HasPrefix(path, "/v1/tasks/") && len(part) > 3 && !wrongKey && a.status != 401 && a.status != 403 {
 		e.TaskID = part[3]
 		if len(e.TaskID) == 36 {
 			e.TaskID = strings.ToLower(e.TaskID)
 		}
-		e.Attempt, _ = strconv.Atoi(part[5])
+		if len(part) > 5 {
+			e.Attempt, _ = strconv.Atoi(part[5])
+		}
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -56,7 +56,7 @@ func TestLogLevel(t *testing.T) {
 			}
 			return []idem.Result{{Err: idem.ErrUnavailable}}
 		}}
-		s := server.New(keeper, new(server.Tokens), zerolog.New(&log).Level(level), server.Config{})
+		s := server.New(keeper, nil, new(server.Tokens), zerolog.New(&log).Level(level), server.Config{})
 		for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml", "/v1/tasks/a/attempts/0/renew", "/v1/tasks/a/attempts/0/renew"} {
 			method := http.MethodGet
 			if strings.HasSuffix(path, "renew") {

@@ -53,10 +53,10 @@ func (s *Server) entrance(next http.Handler) http.Handler {
 		ctx = context.WithValue(ctx, chi.RouteCtxKey, route)
 		r = r.WithContext(ctx)
 		defer func() {
-			if p := recover(); p != nil {
-				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-					panic(p)
-				}
+			p := recover()
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) { // an answer that was cut on purpose
+				defer panic(p)
+			} else if p != nil {
 				s.log.Error().Str("request_id", req.id).Interface("panic", p).Bytes("stack", debug.Stack()).
 					Msg("a handler panicked")
 				if out.status == 0 {
@@ -87,8 +87,11 @@ func (s *Server) logRequest(r *http.Request, req *request, route string, status 
 	}
 	line.Str("method", r.Method).Str("route", route).Int("status", status).Dur("duration_ms", took).
 		Str("request_id", req.id).Str("token", req.identity.Name)
+	if req.task != "" {
+		line.Str("task_id", req.task)
+	}
 	if req.keyed {
-		line.Str("task_id", req.task).Int32("attempt", req.attempt)
+		line.Int32("attempt", req.attempt)
 	}
 	if req.outcome != "" {
 		line.Str("outcome", string(req.outcome))
@@ -142,6 +145,27 @@ var taken = func() (t [256]bool) {
 	return t
 }()
 
+// needed is the role that each operation under /v1 asks for. What is not here, nobody may.
+var needed = map[string]Role{
+	"POST /v1/tasks/{task_id}/attempts/{attempt}/reserve":  RoleWorker,
+	"POST /v1/tasks/{task_id}/attempts/{attempt}/dispatch": RoleWorker,
+	"POST /v1/tasks/{task_id}/attempts/{attempt}/renew":    RoleWorker,
+	"POST /v1/tasks/{task_id}/attempts/{attempt}/record":   RoleWorker,
+	"POST /v1/tasks/{task_id}/attempts/{attempt}/release":  RoleWorker,
+	"GET /v1/tasks/{task_id}/attempts/{attempt}/replay":    RoleWorker,
+	"POST /v1/batch/reserve":                               RoleWorker,
+	"POST /v1/batch/record":                                RoleWorker,
+
+	"GET /v1/tasks/{task_id}":                    RoleAuditor,
+	"GET /v1/tasks/{task_id}/attempts/{attempt}": RoleAuditor,
+	"GET /v1/entries":                            RoleAuditor,
+	"GET /v1/events":                             RoleAuditor,
+	"GET /v1/stats":                              RoleAuditor,
+
+	"POST /v1/tasks/{task_id}/attempts/{attempt}/resolve": RoleOperator,
+	"POST /v1/owners/{owner}/release":                     RoleOperator,
+}
+
 // authenticated finds the caller of what is under /v1 by its token, and asks for the role that the route needs.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,8 +181,8 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 			return
 		}
 		req.identity = id
-		if !id.May(RoleWorker) {
-			s.problem(w, r, codeForbidden, "The token "+id.Name+" lacks the role "+string(RoleWorker)+".")
+		if role := needed[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]; !id.May(role) {
+			s.problem(w, r, codeForbidden, "The token "+id.Name+" lacks the role "+string(role)+".")
 			return
 		}
 		next.ServeHTTP(w, r)

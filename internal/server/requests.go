@@ -2,9 +2,7 @@ package server
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -31,21 +29,30 @@ type ask struct {
 
 // keyOf reads the key from the path, and has the log tell it.
 func keyOf(r *http.Request) (idem.Key, error) {
-	part := func(name string) string {
-		raw := chi.URLParam(r, name)
-		if r.URL.RawPath != "" {
-			if plain, err := url.PathUnescape(raw); err == nil {
-				return plain
-			}
-		}
-		return raw
-	}
-	key, err := newKey(part("task_id"), part("attempt"))
+	key, err := newKey(pathPart(r, "task_id"), pathPart(r, "attempt"))
 	if err == nil {
 		req := requestOf(r.Context())
 		req.task, req.attempt, req.keyed = key.TaskID, key.Attempt, true
 	}
 	return key, err
+}
+
+// taskOf reads the task from the path of a call about all its attempts, and has the log tell it.
+func taskOf(r *http.Request) (string, error) {
+	task, err := idem.ParseTaskID(pathPart(r, "task_id"))
+	requestOf(r.Context()).task = task
+	return task, err
+}
+
+// pathPart is a parameter of the path, without its percent signs.
+func pathPart(r *http.Request, name string) string {
+	raw := chi.URLParam(r, name)
+	if r.URL.RawPath != "" {
+		if plain, err := url.PathUnescape(raw); err == nil {
+			return plain
+		}
+	}
+	return raw
 }
 
 func newKey(taskID, attempt string) (idem.Key, error) {
@@ -172,7 +179,7 @@ func readRelease(s *Server, call idem.Call, body []byte) (ask, error) {
 	}
 	cmd := &idem.Release{
 		Call: call, ReservationID: in.ReservationID, Reason: word(in.Reason), Response: response,
-		EarlierNotDone: in.EarlierNotDone != nil && *in.EarlierNotDone,
+		EarlierNotDone: yes(in.EarlierNotDone),
 	}
 	return ask{cmd: cmd, dropped: dropped}, cmd.Validate()
 }
@@ -313,42 +320,31 @@ type replayForm struct {
 	base64 bool
 }
 
-// readReplay reads a replay's query as strictly as a body.
-func readReplay(call idem.Call, rawQuery string) (ask, replayForm, error) {
+// readReplay reads a replay's query. What stands there and is empty is a slip.
+func readReplay(call idem.Call, r *http.Request) (ask, replayForm, error) {
 	var form replayForm
-	query, err := url.ParseQuery(rawQuery)
+	values, err := queryOf(r, "owner", "wait_seconds", "body", "raw")
 	if err != nil {
-		return ask{}, form, &idem.FieldError{Field: "query", Reason: "is not URL-encoded"}
+		return ask{}, form, err
 	}
 	cmd := &idem.Replay{Call: call, Owner: call.Token}
+	if owner, ok := values["owner"]; ok {
+		cmd.Owner = owner
+	}
 	var wait int64
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		values := query[name]
-		value := values[0]
-		switch {
-		case !slices.Contains([]string{"owner", "wait_seconds", "body", "raw"}, name):
-			return ask{}, form, &idem.FieldError{Field: cmp.Or(name, "query"), Reason: unknownMember}
-		case len(values) > 1:
-			return ask{}, form, &idem.FieldError{Field: name, Reason: "stands there twice"}
+	if text, ok := values["wait_seconds"]; ok {
+		if wait, err = wholeNumber("wait_seconds", text, 0, idem.MaxWaitSeconds); err != nil {
+			return ask{}, form, err
 		}
-		switch name {
-		case "owner":
-			cmd.Owner = value
-		case "wait_seconds":
-			if wait, err = strconv.ParseInt(value, 10, 32); err != nil || strconv.FormatInt(wait, 10) != value {
-				wait = -1
-			}
-			if err := idem.Range(name, wait, 0, idem.MaxWaitSeconds); err != nil {
-				return ask{}, form, err
-			}
-		case "body":
-			if form.base64 = value == "base64"; !form.base64 {
-				return ask{}, form, &idem.FieldError{Field: name, Reason: `must be "base64"`}
-			}
-		case "raw":
-			if form.raw = value == "true"; !form.raw && value != "false" {
-				return ask{}, form, &idem.FieldError{Field: name, Reason: "must be true or false"}
-			}
+	}
+	if word, ok := values["body"]; ok {
+		if form.base64 = word == "base64"; !form.base64 {
+			return ask{}, form, &idem.FieldError{Field: "body", Reason: `must be "base64"`}
+		}
+	}
+	if word, ok := values["raw"]; ok {
+		if form.raw = word == "true"; !form.raw && word != "false" {
+			return ask{}, form, &idem.FieldError{Field: "raw", Reason: "must be true or false"}
 		}
 	}
 	return ask{cmd: cmd, wait: time.Duration(wait) * time.Second}, form, cmd.Validate()

@@ -65,11 +65,17 @@ func (s *Server) faultOf(req *request, err error) answer {
 		p = newProblem(req, codeBodyTooLarge, large.Error()+".")
 	case errors.Is(err, errMediaType):
 		p = newProblem(req, codeUnsupportedMediaType, err.Error()+".")
+	case errors.Is(err, idem.ErrTooSlow):
+		p = newProblem(req, codeUnavailable, "The question took longer than it may. Nothing is wrong with any key, and nothing was changed; ask for a shorter period.")
+		p.RetryAfterSeconds = retryAfter(0)
 	case errors.Is(err, idem.ErrBusy):
 		p = newProblem(req, codeTooManyRequests, "")
 		p.RetryAfterSeconds = retryAfter(0)
 	case errors.Is(err, idem.ErrUnavailable), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		p = newProblem(req, codeUnavailable, "")
+		if errors.As(err, new(unread)) {
+			p.Detail = "The store cannot be reached now. It was only a question: nothing was changed; ask again."
+		}
 		p.RetryAfterSeconds = retryAfter(0)
 	default:
 		p = newProblem(req, codeInternal, "")
@@ -104,12 +110,8 @@ func (s *Server) badParameter(w http.ResponseWriter, r *http.Request, err error)
 		s.fail(w, r, fault)
 		return
 	}
-	if _, _, fault := readReplay(idem.Call{}, r.URL.RawQuery); fault != nil {
-		s.fail(w, r, fault)
-		return
-	}
 	var format *api.InvalidParamFormatError
-	field := "query"
+	field := "path"
 	if errors.As(err, &format) {
 		field = format.ParamName
 	}

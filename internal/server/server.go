@@ -38,24 +38,26 @@ var DefaultDeniedHeaders = []string{
 // requestTime bounds what a request waits for the store, its own wait_seconds aside.
 const requestTime = 10 * time.Second
 
-// Server answers HTTP requests from a Keeper.
+// Server answers HTTP requests: those of workers from a Keeper, those of operators from a Reader too.
 type Server struct {
 	keeper idem.Keeper
+	reader idem.Reader
 	tokens *Tokens
 	log    zerolog.Logger
 	config Config
 	denied map[string]bool
 
+	reads    chan struct{} // has room for as many as are served at a time
 	draining atomic.Bool
 	stopping chan struct{} // closed when waits must end
 	routes   *chi.Mux
 }
 
 // New makes a server. It does not listen; it is an http.Handler.
-func New(keeper idem.Keeper, tokens *Tokens, log zerolog.Logger, config Config) *Server {
+func New(keeper idem.Keeper, reader idem.Reader, tokens *Tokens, log zerolog.Logger, config Config) *Server {
 	s := &Server{
-		keeper: keeper, tokens: tokens, log: log, config: config,
-		denied: make(map[string]bool), stopping: make(chan struct{}),
+		keeper: keeper, reader: reader, tokens: tokens, log: log, config: config,
+		denied: make(map[string]bool), reads: make(chan struct{}, maxReads), stopping: make(chan struct{}),
 	}
 	for _, name := range config.DeniedHeaders {
 		s.denied[strings.ToLower(strings.TrimSpace(name))] = true
@@ -144,14 +146,14 @@ func (s *Server) maxResponseBody() int64 {
 }
 
 // Replay implements api.ServerInterface.
-func (s *Server) Replay(w http.ResponseWriter, r *http.Request, _ api.TaskID, _ api.Attempt, _ api.ReplayParams) {
+func (s *Server) Replay(w http.ResponseWriter, r *http.Request, _ api.TaskID, _ api.Attempt) {
 	req := requestOf(r.Context())
 	key, err := keyOf(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	a, form, err := readReplay(s.call(req, key), r.URL.RawQuery)
+	a, form, err := readReplay(s.call(req, key), r)
 	if err != nil {
 		s.fail(w, r, err)
 		return

@@ -20,7 +20,7 @@ type Role string
 const (
 	RoleWorker   Role = "worker"   // reserve, dispatch, renew, record, release, replay, batch
 	RoleAuditor  Role = "auditor"  // all reads but replay
-	RoleOperator Role = "operator" // auditor, and resolve
+	RoleOperator Role = "operator" // auditor, and resolve and the release of an owner
 )
 
 var roles = []Role{RoleWorker, RoleAuditor, RoleOperator}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -68,6 +69,17 @@ func encodeDetail(detail map[string]any) (*string, error) {
 		return nil, nil
 	}
 	return encodeJSON(detail)
+}
+
+// decodeDetail leaves numbers as they were written.
+func decodeDetail(text []byte) (detail map[string]any, err error) {
+	if text == nil {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err = d.Decode(&detail)
+	return detail, err
 }
 
 func encodeJSON(v any) (*string, error) {

@@ -81,10 +81,15 @@ func sqliteMigrationDSN(path string) (string, error) {
 	case strings.HasPrefix(path, "//"):
 		// Elsewhere sqlite:///x is a relative path, here it would be an absolute one: do not guess.
 		return "", errors.New("database URL sqlite: takes a path and no host: write sqlite:relative/path or sqlite:/absolute/path")
-	case path == ":memory:":
+	case path == sqliteInMemory:
 		return "file::memory:?_pragma=busy_timeout(60000)", nil
 	default:
 		// Transactions begin immediate, so that two of them queue up instead of failing where they would upgrade a lock.
-		return "file:" + (&url.URL{Path: path}).EscapedPath() + "?_txlock=immediate&_pragma=busy_timeout(60000)", nil
+		return sqliteFile(path) + "?_txlock=immediate&_pragma=busy_timeout(60000)", nil
 	}
 }
+
+// sqliteInMemory is what stands in the place of a path.
+const sqliteInMemory = ":memory:"
+
+func sqliteFile(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }

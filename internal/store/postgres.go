@@ -30,10 +30,11 @@ const (
 type Postgres struct {
 	pool *pgxpool.Pool
 	opts Options
+	reader
 }
 
 func openPostgres(ctx context.Context, databaseURL string, opts Options) (*Postgres, error) {
-	config, err := poolConfig(databaseURL)
+	config, err := poolConfig(databaseURL, "idemstore")
 	if err != nil {
 		return nil, err
 	}
@@ -44,10 +45,16 @@ func openPostgres(ctx context.Context, databaseURL string, opts Options) (*Postg
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	return &Postgres{pool: pool, opts: opts}, nil
+	questions, err := openQuestions(ctx, databaseURL, opts)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &Postgres{pool: pool, opts: opts, reader: newReader(questions)}, nil
 }
 
-func poolConfig(databaseURL string) (*pgxpool.Config, error) {
+// poolConfig is what a URL says, for a pool that calls itself by a name where the URL does not.
+func poolConfig(databaseURL, name string) (*pgxpool.Config, error) {
 	if _, err := parsePostgresURL(databaseURL); err != nil {
 		return nil, err
 	}
@@ -64,14 +71,17 @@ func poolConfig(databaseURL string) (*pgxpool.Config, error) {
 		conn.ConnectTimeout = pgConnectTimeout
 	}
 	if conn.RuntimeParams["application_name"] == "" {
-		conn.RuntimeParams["application_name"] = "idemstore"
+		conn.RuntimeParams["application_name"] = name
 	}
 	config.PingTimeout = time.Second // a connection that is dead must leave time to take another
 	return config, nil
 }
 
 // Close implements idem.Store.
-func (p *Postgres) Close() { p.pool.Close() }
+func (p *Postgres) Close() {
+	p.asker.(*pgQuestions).pool.Close()
+	p.pool.Close()
+}
 
 // Ready implements idem.Store.
 func (p *Postgres) Ready(ctx context.Context) error {

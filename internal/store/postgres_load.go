@@ -43,14 +43,14 @@ func arraysOf(keys []idem.Key) (tasks, keyTasks []string, keyAttempts []int32) {
 	return tasks, keyTasks, keyAttempts
 }
 
-func scanEntry(rows pgx.Rows) (*idem.Entry, error) {
+func scanEntry(row scanner) (*idem.Entry, error) {
 	var e idem.Entry
 	var reservedAt, leaseUntil, dispatchedAt, recordedAt *time.Time
 	var recordedBy *string
 	var status *int32
 	var partial bool
 	var more, head, body []byte
-	err := rows.Scan(&e.TaskID, &e.Attempt, &e.Version,
+	err := row.Scan(&e.TaskID, &e.Attempt, &e.Version,
 		&e.State, &e.ReservationID, &e.Owner, &e.Fence, &e.Handler, &e.RequestHash, &e.Explicit, &e.TaskScope, &e.LeaseSeconds,
 		&reservedAt, &leaseUntil, &dispatchedAt, &recordedAt, &recordedBy, &e.Late, &e.ExpiresAt, &more,
 		&status, &partial, &head, &body)

@@ -157,7 +157,7 @@ func TestPostgresReady(t *testing.T) {
 	t.Parallel()
 	t.Run("never migrated", func(t *testing.T) {
 		t.Parallel()
-		wantNotReady(t, openPG(t, pgtest.Empty(t)), "version 0", "needs 1")
+		wantNotReady(t, openPG(t, pgtest.Empty(t)), "version 0", "needs 2")
 	})
 	t.Run("another version", func(t *testing.T) {
 		t.Parallel()
@@ -165,9 +165,9 @@ func TestPostgresReady(t *testing.T) {
 		b := openPG(t, databaseURL)
 		conn := session(t, databaseURL)
 		must(t, conn, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)`)
-		wantNotReady(t, b, "version 99", "needs 1")
+		wantNotReady(t, b, "version 99", "needs 2")
 		must(t, conn, `DELETE FROM goose_db_version WHERE version_id > 0`)
-		wantNotReady(t, b, "version 0", "needs 1")
+		wantNotReady(t, b, "version 0", "needs 2")
 	})
 }
 

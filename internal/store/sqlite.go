@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -17,17 +18,25 @@ import (
 // sqliteBusy is how long a process waits for another's transaction on the same file.
 const sqliteBusy = 5 * time.Second
 
-// SQLite is the store in a file, or in memory. It has one connection, which one call at a time uses.
+// turns is a connection that one call at a time uses.
+type turns struct {
+	turn chan struct{} // holds something while a call is under way
+	conn *sqlite3.Conn // nil: closed
+}
+
+// SQLite is the store in a file, or in memory. It has one connection for all but operators' questions.
 //
 // Other processes may use the same file on the same machine: each waits for the other's transaction. Its time is this process's clock,
 // which does not run backwards. A commit is on the disk before it is answered (WAL, synchronous=FULL).
 type SQLite struct {
-	turn chan struct{} // holds something while a call is under way
-	db   *sql.DB       // what the migrator needs; here it only owns the connection
+	*turns
+	db   *sql.DB // what the migrator needs; here it only owns the connection
 	hold *sql.Conn
-	conn *sqlite3.Conn // nil: closed
 	opts Options
-	last time.Time
+	reader
+
+	clock sync.Mutex // over last
+	last  time.Time
 	// swept is where the purge has come to.
 	swept int64
 
@@ -46,7 +55,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (_ *SQLite, err 
 		return nil, fail(err)
 	}
 	db.SetMaxOpenConns(1) // in memory, another connection would be another database
-	s := &SQLite{turn: make(chan struct{}, 1), db: db, opts: opts}
+	s := &SQLite{turns: &turns{turn: make(chan struct{}, 1)}, db: db, opts: opts}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -62,6 +71,9 @@ func openSQLite(ctx context.Context, path string, opts Options) (_ *SQLite, err 
 		s.conn = c.(driver.Conn).Raw()
 		return s.prepare()
 	})
+	if err == nil {
+		err = s.openQuestions(path)
+	}
 	if err != nil {
 		return nil, fail(err)
 	}
@@ -103,6 +115,7 @@ func (s *SQLite) statements() map[string]**sqlite3.Stmt {
 
 // Close implements idem.Store.
 func (s *SQLite) Close() {
+	s.closeQuestions()
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	for _, stmt := range s.statements() {
@@ -188,8 +201,10 @@ func (s *SQLite) undo() {
 	}
 }
 
-// now reads the clock. It is called in a transaction, for which there is nothing to wait any more.
+// now reads the clock. What writes calls it in a transaction, for which there is nothing to wait any more.
 func (s *SQLite) now() time.Time {
+	s.clock.Lock()
+	defer s.clock.Unlock()
 	if now := time.Now().UTC().Truncate(time.Microsecond); now.After(s.last) {
 		s.last = now
 	}

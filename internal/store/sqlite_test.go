@@ -158,7 +158,7 @@ func TestSQLiteReady(t *testing.T) {
 	t.Parallel()
 	s := openLite(t, ":memory:")
 	s.run(t, `INSERT INTO goose_db_version (version_id, is_applied, tstamp) VALUES (99, 1, datetime('now'))`)
-	wantNotReady(t, s, "version 99", "needs 1")
+	wantNotReady(t, s, "version 99", "needs 2")
 }
 
 func TestSQLiteIsFull(t *testing.T) {

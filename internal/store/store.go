@@ -19,6 +19,7 @@ import (
 // Backend is a store that is open.
 type Backend interface {
 	idem.Store
+	idem.Reader
 
 	// Upkeep does what has to be done every few days for the store to go on serving well. Any number of replicas may do it at once.
 	Upkeep(ctx context.Context) error
@@ -45,7 +46,7 @@ func CheckURL(databaseURL string) error {
 		_, err := sqliteMigrationDSN(path)
 		return err
 	}
-	_, err := poolConfig(databaseURL)
+	_, err := poolConfig(databaseURL, "")
 	return err
 }
 

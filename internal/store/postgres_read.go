@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// pgReadConns is how many questions are answered at a time. Others wait, and take nothing from the hot path.
+const pgReadConns = 4
+
+// pgRead is to questions what pgBegin is to the hot path. Each is planned for what it asks, never by reading a whole table and never on
+// more than one processor.
+const pgRead = `
+SELECT clock_timestamp(),
+       set_config('transaction_read_only', 'on', true),
+       set_config('statement_timeout', $1, true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('jit', 'off', true),
+       set_config('max_parallel_workers_per_gather', '0', true),
+       set_config('plan_cache_mode', 'force_custom_plan', true)`
+
+const pgQueryCanceled = "57014" // by statement_timeout, or by us
+
+// pgQuestions asks Postgres what operators ask.
+type pgQuestions struct {
+	pool  *pgxpool.Pool
+	opts  Options
+	bound time.Duration
+}
+
+func openQuestions(ctx context.Context, databaseURL string, opts Options) (*pgQuestions, error) {
+	config, err := poolConfig(databaseURL, "idemstore-read")
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns, config.MinConns, config.MinIdleConns = pgReadConns, 0, 0
+	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		// Who hangs up does not leave his question behind in the server.
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Second}
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return &pgQuestions{pool: pool, opts: opts, bound: readTime}, nil
+}
+
+func (p *pgQuestions) dialect() dialect {
+	return dialect{param: "$", uuid: "::uuid", size: "pg_column_size", sums: true}
+}
+
+// ask implements asker, in one round trip and one transaction.
+func (p *pgQuestions) ask(ctx context.Context, s statement, read func(scanner) error) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.bound+time.Second) // the server's own bound comes first
+	defer cancel()
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return time.Time{}, unanswered(err, false)
+	}
+	defer conn.Release()
+
+	var batch pgx.Batch
+	batch.Queue(pgRead, strconv.FormatInt(p.bound.Milliseconds(), 10))
+	if s.sql != "" {
+		batch.Queue(s.sql, s.args...)
+	}
+	results := conn.SendBatch(ctx, &batch)
+	var now time.Time
+	err = results.QueryRow().Scan(&now, nil, nil, nil, nil, nil, nil)
+	if err == nil && batch.Len() > 1 {
+		_, err = readRows(results, func(rows pgx.Rows) error { return read(rows) })
+	}
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			_ = conn.Conn().Close(context.WithoutCancel(ctx)) // a late cancel must not meet the next question
+		}
+		var pgErr *pgconn.PgError
+		slow := errors.As(err, &pgErr) && pgErr.Code == pgQueryCanceled || errors.Is(err, context.DeadlineExceeded)
+		return time.Time{}, unanswered(err, slow)
+	}
+	return now.UTC().Add(p.opts.shift()), nil
+}
