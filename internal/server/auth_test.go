@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,13 +33,27 @@ var everyRole = map[string][]server.Role{
 	"worker": {server.RoleWorker}, "auditor": {server.RoleAuditor}, "operator": {server.RoleOperator}, "both": {server.RoleAuditor, server.RoleWorker},
 }
 
-// routes are all under /v1.
-func (k key) routes() (calls []call) {
-	for _, verb := range []string{"reserve", "dispatch", "renew", "record", "release"} {
-		calls = append(calls, call{method: http.MethodPost, path: k.path(verb), body: obj{}})
+// routes are all that the document has under /v1, each with the role that it needs: its tag says it.
+func (k key) routes() map[*call]server.Role {
+	routes := make(map[*call]server.Role)
+	doc, _ := contract()
+	for path, item := range doc.Paths.Map() {
+		if !strings.HasPrefix(path, "/v1/") {
+			continue
+		}
+		for method, op := range item.Operations() {
+			c := &call{method: method, path: strings.NewReplacer("{task_id}", k.task, "{attempt}", "0", "{owner}", "w").Replace(path)}
+			if method == http.MethodPost {
+				c.body = obj{}
+			}
+			role := server.Role(op.Tags[0])
+			if role == "batch" {
+				role = server.RoleWorker
+			}
+			routes[c] = role
+		}
 	}
-	return append(calls, call{method: http.MethodGet, path: k.path("replay")},
-		call{method: http.MethodPost, path: "/v1/batch/reserve", body: obj{}}, call{method: http.MethodPost, path: "/v1/batch/record", body: obj{}})
+	return routes
 }
 
 func TestRoles(t *testing.T) {
@@ -47,13 +62,15 @@ func TestRoles(t *testing.T) {
 	k := s.key(t)
 	for name, secret := range secrets {
 		s.token = secret
-		for _, c := range k.routes() {
-			a := s.send(t, c)
-			if name == "auditor" || name == "operator" {
-				if detail := a.want(403, "forbidden").text("detail"); !strings.Contains(detail, "worker") {
+		for c, role := range k.routes() {
+			a := s.send(t, *c)
+			if !slices.Contains(everyRole[name], role) && (name != "operator" || role != server.RoleAuditor) {
+				if detail := a.want(403, "forbidden").text("detail"); !strings.Contains(detail, "the role "+string(role)) {
 					t.Errorf("detail does not name the role: %s", detail)
 				}
-			} else if a.status != 400 && a.status != 404 {
+			} else if want := map[server.Role][]int{
+				server.RoleWorker: {400, 404}, server.RoleAuditor: {200, 404}, server.RoleOperator: {400},
+			}[role]; !slices.Contains(want, a.status) {
 				t.Errorf("%s %s: %s", name, c.path, a)
 			}
 			if line := s.lines(t, a)[0]; line.Token != name {
@@ -75,9 +92,9 @@ func TestUnauthenticated(t *testing.T) {
 		"Basic " + worker, worker, "Bearer" + worker, "Token " + worker, "Bearer " + worker + " " + worker, "Bearer " + worker + ", Bearer " + worker,
 		"Bearer worker", "Bearer sha256:" + hexDigits, "Bearer " + text("x", 10000),
 	} {
-		for _, c := range k.routes() {
+		for c := range k.routes() {
 			c.header = map[string]string{"Authorization": authorization}
-			a := s.send(t, c).want(401, "unauthenticated")
+			a := s.send(t, *c).want(401, "unauthenticated")
 			if got := a.header.Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") {
 				t.Errorf("WWW-Authenticate: %q", got)
 			}
@@ -107,6 +124,20 @@ func TestTokenIsAskedForFirst(t *testing.T) {
 	s.token = secrets["worker"]
 	k := s.key(t)
 	k.reserve().id()
+	for token, want := range map[string]int{"x": 401, secrets["worker"]: 403} {
+		s.token = token
+		for _, c := range []call{
+			{method: http.MethodPost, path: k.path("resolve"), body: "not JSON", header: map[string]string{"Content-Type": "text/plain"}},
+			{method: http.MethodPost, path: "/v1/owners/" + text("x", 300) + "/release", body: pad("{}", 65<<10)},
+			{method: http.MethodGet, path: "/v1/tasks/a%2Fb"},
+			{method: http.MethodGet, path: "/v1/tasks/a/attempts/-1"},
+			{method: http.MethodGet, path: "/v1/events?limit=x&x=1"},
+		} {
+			if a := s.send(t, c); a.status != want {
+				t.Errorf("%s: %s", c.path, a)
+			}
+		}
+	}
 	for token, want := range map[string]int{"x": 401, secrets["auditor"]: 403} {
 		s.token = token
 		for _, c := range []call{

@@ -416,16 +416,6 @@ func (k key) release(id string, more ...obj) answer {
 	return k.post("release", with(append([]obj{{"reservation_id": id}}, more...)...))
 }
 
-// get asks a question. What the header says wins.
-func (s *service) get(t testing.TB, path string, header ...string) answer {
-	t.Helper()
-	c := call{method: http.MethodGet, path: path, header: map[string]string{}}
-	for i := 0; i+1 < len(header); i += 2 {
-		c.header[header[i]] = header[i+1]
-	}
-	return s.send(t, c)
-}
-
 // entry is what is kept of the key.
 func (k key) entry() answer {
 	k.t.Helper()

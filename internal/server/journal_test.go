@@ -58,15 +58,15 @@ func (j *journal) expect(c call, req *http.Request, path string, a answer) {
 	if a.header.Get("Content-Type") == "application/octet-stream" {
 		outcome = "recorded"
 	}
+	if strings.HasSuffix(path, "/resolve") && a.status == 200 {
+		outcome, _ = a.body["state"].(string) // what it was settled to
+	}
 	e := entry{Level: "info", Method: c.method, Route: path, Outcome: outcome, Status: a.status, RequestID: a.header.Get("X-Request-Id")}
 	results, _ := a.body["results"].([]any)
 	failed := slices.ContainsFunc(results, func(r any) bool {
 		status, _ := r.(obj)["status"].(float64)
 		return status >= 500 || r.(obj)["outcome"] == "unavailable"
 	})
-	if strings.HasSuffix(path, "/resolve") && a.status == 200 {
-		outcome, _ = a.body["state"].(string) // what it was settled to
-	}
 	switch {
 	case a.status >= 500 || failed:
 		e.Level = "error"

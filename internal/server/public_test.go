@@ -11,9 +11,14 @@ import (
 	"github.com/idemstore/idemstore/internal/pgtest"
 )
 
-func (s *service) get(t testing.TB, path string) answer {
+// get fetches a page or asks a question, with headers by name and value.
+func (s *service) get(t testing.TB, path string, header ...string) answer {
 	t.Helper()
-	return s.send(t, call{method: http.MethodGet, path: path})
+	c := call{method: http.MethodGet, path: path, header: map[string]string{}}
+	for i := 0; i+1 < len(header); i += 2 {
+		c.header[header[i]] = header[i+1]
+	}
+	return s.send(t, c)
 }
 
 func TestHealthAndReadiness(t *testing.T) {

@@ -96,6 +96,7 @@ func (s *Server) readOwnerRelease(r *http.Request) (*idem.Evict, *heldMark, erro
 	}
 	from := &heldMark{State: idem.Reserved}
 	if in.Cursor != nil {
+		from = new(heldMark)
 		if err := readCursor(*in.Cursor, from); err != nil {
 			return nil, nil, err
 		}

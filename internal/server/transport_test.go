@@ -266,11 +266,12 @@ func TestNoSuchRoute(t *testing.T) {
 	s := shared.service(t, engines[0])
 	k := s.key(t)
 	for _, path := range []string{
-		"/", "/v1", "/v1/", "/v1/tasks", "/v1/tasks/", "/v2/tasks/a/attempts/0/reserve", "/V1/tasks/a/attempts/0/reserve", "/v1/tasks/a/attempts/0",
+		"/", "/v1", "/v1/", "/v1/tasks", "/v1/tasks/", "/v2/tasks/a/attempts/0/reserve", "/V1/tasks/a/attempts/0/reserve", "/v1/tasks/a/attempts/0/",
 		"/v1/tasks/a/attempts", "/v1/tasks/a/attempts/0/reserve/", "/v1/tasks/a/attempts/0/Reserve", "/v1/tasks/a/attempts/0/reserve/x",
 		"/v1//tasks/a/attempts/0/reserve", "//v1/tasks/a/attempts/0/reserve", "/v1/tasks/a/b/attempts/0/reserve", "/v1/tasks/a/attempts/0/delete",
 		"/v1/tasks/a/attempts/0/res%65rve", "/%761/tasks/a/attempts/0/reserve", "/v1%2Ftasks/a/attempts/0/reserve", "/v1/x/../tasks/a/attempts/0/reserve",
-		"/v1/batch", "/v1/batch/", "/v1/batch/reserve/", "/v1/batch/release", "/healthz/", "/healthz/x", "/readyz/", "/metrics", "/openapi.json", "/openapi.yaml/",
+		"/v1/batch", "/v1/batch/", "/v1/batch/reserve/", "/v1/batch/release", "/v1/owners", "/v1/owners/w", "/v1/owners/a/b/release", "/v1/owners/w/release/",
+		"/v1/entries/", "/v1/entries/1", "/v1/events/", "/v1/events/1", "/v1/stats/", "/v1/tasks/a/", "/v1/tasks/a/b", "/healthz/", "/healthz/x", "/readyz/", "/metrics", "/openapi.json", "/openapi.yaml/",
 		"/problems", "/problems/", "/favicon.ico", "/index.html", "/debug/pprof/", "/" + strings.Repeat("x", 4000),
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
@@ -295,8 +296,10 @@ func TestMethodNotAllowed(t *testing.T) {
 	allowed := map[string]string{
 		k.path("replay"): "GET", "/healthz": "GET", "/readyz": "GET", "/openapi.yaml": "GET", "/problems/in-doubt": "GET",
 		"/v1/batch/reserve": "POST", "/v1/batch/record": "POST", "/v1/tasks/a%2Fb/attempts/-1/reserve": "POST",
+		"/v1/tasks/a": "GET", "/v1/tasks/a/attempts/0": "GET", "/v1/entries": "GET", "/v1/events": "GET", "/v1/stats": "GET",
+		"/v1/owners/w/release": "POST", "/v1/owners/a%2Fb/release": "POST",
 	}
-	for _, verb := range []string{"reserve", "dispatch", "renew", "record", "release"} {
+	for _, verb := range []string{"reserve", "dispatch", "renew", "record", "release", "resolve"} {
 		allowed[k.path(verb)] = "POST"
 	}
 	for path, allow := range allowed {
@@ -344,7 +347,7 @@ func TestQueryOfThePostingVerbs(t *testing.T) {
 	t.Parallel()
 	s := shared.service(t, engines[0])
 	k := s.key(t)
-	for _, verb := range []string{"reserve", "dispatch", "renew", "record", "release"} {
+	for _, verb := range []string{"reserve", "dispatch", "renew", "record", "release", "resolve"} {
 		s.send(t, call{method: http.MethodPost, path: k.path(verb) + "?" + url.Values{"wait_seconds": {"5"}}.Encode(), body: obj{"owner": "w"}}).
 			want(400, "invalid_request").has(obj{"field": "wait_seconds"})
 	}
