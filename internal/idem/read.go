@@ -8,9 +8,12 @@ import (
 
 // Reader answers what operators ask of a store. It stands beside the hot path: on few connections of its own, each question
 // bounded in time and in what it brings at once. It holds nothing between two pages, so they are not one moment's; but the
-// order is such that no entry or event that was there throughout is left out or shown twice, whatever arrives meanwhile.
+// order is such that no entry or event that was there throughout is left out or shown twice, whatever arrives meanwhile. An
+// entry that is granted anew meanwhile moves to the front, and may be left out.
 //
-// Errors are ErrUnavailable and ErrTooSlow. A key past its retention is not shown, purged or not.
+// Errors are ErrUnavailable and ErrTooSlow, and wrap what they come from, which is for the log alone. Where too many
+// questions wait, and where the caller's context was cancelled, it is ErrUnavailable. A key past its retention is not
+// shown, purged or not.
 type Reader interface {
 	// Entry returns one entry with its response, nil where nothing is known of the key, and the database's time.
 	Entry(ctx context.Context, key Key) (*Entry, time.Time, error)
@@ -21,14 +24,15 @@ type Reader interface {
 	// Events returns a page of the trail.
 	Events(ctx context.Context, q EventQuery) (EventPage, error)
 
-	// Stats counts what was reserved, and what happened, from after on and before before.
+	// Stats counts what was reserved, and what happened, from after on and before before; a zero time is no bound. Each
+	// entry and event of that time is read, so of very many ErrTooSlow is all that is told.
 	Stats(ctx context.Context, after, before time.Time) (Stats, error)
 
 	// Standing counts what is open now. It is cheap enough to be asked every few seconds.
 	Standing(ctx context.Context) (Standing, error)
 }
 
-// ErrTooSlow: a question took longer than it may. Nothing is wrong with the store; a narrower one succeeds.
+// ErrTooSlow says that a question took longer than it may. Nothing is wrong with the store; a narrower one succeeds.
 var ErrTooSlow = errors.New("the question took longer than it may")
 
 // Pages.
@@ -53,7 +57,7 @@ type EntryQuery struct {
 	From  *EntryPosition // the page begins behind this
 }
 
-// EntryPosition is the place of an entry in a listing.
+// EntryPosition is the place of an entry in a listing. In that of a task only Attempt counts.
 type EntryPosition struct {
 	ReservedAt time.Time
 	Key
@@ -78,7 +82,8 @@ type EventQuery struct {
 	From   *EventPosition // the page begins behind this
 }
 
-// EventPosition is the place of an event in the trail.
+// EventPosition is the place of an event in the trail. ID is one that a page has shown. An event can arrive some seconds
+// after later ones, as it is as old as its judgement: who follows the trail looks back as far.
 type EventPosition struct {
 	At time.Time
 	ID string
@@ -95,14 +100,14 @@ type Standing struct {
 	Now     time.Time
 	Open    int64 // a live lease is held
 	InDoubt int64
-	Oldest  *Entry // of those in doubt, the one whose last lease passed first
+	Oldest  *Entry // of those in doubt, the one whose last lease ended first
 }
 
 // Stats counts the entries that were reserved in a period by what they are now, and the events of that period by kind.
 type Stats struct {
 	Standing
 	Totals   Counts
-	Handlers []NamedCounts // largest first, at most MaxNames
+	Handlers []NamedCounts // largest first, by entries and events together; at most MaxNames
 	Owners   []NamedCounts // the same
 	// MoreHandlers and MoreOwners: how many names are left out.
 	MoreHandlers, MoreOwners int64

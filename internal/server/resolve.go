@@ -104,7 +104,8 @@ func (s *Server) readOwnerRelease(r *http.Request) (*idem.Evict, *heldMark, erro
 	cmd := &idem.Evict{
 		Call: s.call(requestOf(r.Context()), idem.Key{}), Owner: pathPart(r, "owner"), Reason: in.Reason, Force: yes(in.Force),
 	}
-	return cmd, from, cmd.Validate()
+	err = cmd.Validate()
+	return cmd, from, err
 }
 
 // findTime is how long is looked for what an owner holds. What was found until then is a page.

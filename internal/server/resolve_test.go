@@ -323,7 +323,8 @@ func (h holding) Entries(_ context.Context, q idem.EntryQuery) (idem.EntryPage, 
 func TestReleaseOfAnOwnerInWhichSomeCommitsAreUnknown(t *testing.T) {
 	t.Parallel()
 	held := holding{entries: []*idem.Entry{
-		{Key: idem.Key{TaskID: "a"}, Grant: idem.Grant{Fence: 1}}, {Key: idem.Key{TaskID: "b"}, Grant: idem.Grant{Fence: 2}},
+		{Key: idem.Key{TaskID: "a"}, Grant: idem.Grant{Fence: 1}},
+		{Key: idem.Key{TaskID: "b"}, Grant: idem.Grant{Fence: 2}},
 		{Key: idem.Key{TaskID: "c"}, Grant: idem.Grant{Fence: 3}},
 	}}
 	now := time.Now()

@@ -3,10 +3,12 @@ package store
 import (
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/idemstore/idemstore/internal/idem"
+	"github.com/idemstore/idemstore/internal/pgtest"
 )
 
 func TestStanding(t *testing.T) {
@@ -63,4 +65,42 @@ func TestOneEntry(t *testing.T) {
 			t.Errorf("nobody knows of it: %+v, %v", got, err)
 		}
 	})
+}
+
+// What is live, in doubt and past its retention is judged by the time that callers see.
+func TestQuestionsFollowTheStoresTime(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"Postgres": pgtest.New(t), "SQLite": "sqlite:" + t.TempDir() + "/x.db", "SQLite memory": "sqlite::memory:"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var shift atomic.Int64
+			b := openTest(t, url, &shift)
+			e := reserved(fresh())
+			e.LeaseUntil = e.ReservedAt.Add(time.Hour)
+			swap(t, b, over(nil, e))
+			yes := true
+			for _, c := range []struct {
+				after         time.Duration
+				open, inDoubt int64
+				listed, shown int
+			}{
+				{0, 1, 0, 0, 1}, {2 * time.Hour, 0, 1, 1, 1}, {91 * 24 * time.Hour, 0, 0, 0, 0},
+			} {
+				shift.Store(int64(c.after))
+				s, err := b.Standing(t.Context())
+				if err != nil || s.Open != c.open || s.InDoubt != c.inDoubt || s.Now.Before(e.ReservedAt.Add(c.after)) {
+					t.Errorf("after %v: %+v, %v", c.after, s, err)
+				}
+				if got, _ := allEntries(t, b, idem.EntryQuery{InDoubt: &yes}); len(got) != c.listed {
+					t.Errorf("after %v: %d entries are in doubt", c.after, len(got))
+				}
+				if got, _ := allEntries(t, b, idem.EntryQuery{TaskID: e.TaskID}); len(got) != c.shown {
+					t.Errorf("after %v: %d entries of the task", c.after, len(got))
+				}
+				if got, _, err := b.Entry(t.Context(), e.Key); err != nil || (got != nil) != (c.shown > 0) {
+					t.Errorf("after %v: %+v, %v", c.after, got, err)
+				}
+			}
+		})
+	}
 }

@@ -126,7 +126,7 @@ func TestEventsComeBackAsTheyWere(t *testing.T) {
 	for i, e := range samples {
 		all[i] = e
 	}
-	wantEveryFieldSet(t, all, "Response.Partial")
+	wantEveryFieldSet(t, all, "Response.Partial", "ID")
 	onEveryBackend(t, func(t *testing.T, b Backend) {
 		// In two ways: beside a change of the entry, and beside none.
 		e := reserved(key)

@@ -28,8 +28,9 @@ const (
 // Nothing in it is bound to a session, so it works through a pooler in transaction mode, such as PgBouncer. One that knows no prepared
 // statements wants default_query_exec_mode=cache_describe (or exec) in the URL; without, statements are prepared, which is fastest.
 type Postgres struct {
-	pool *pgxpool.Pool
-	opts Options
+	pool      *pgxpool.Pool
+	opts      Options
+	questions *pgQuestions
 	reader
 }
 
@@ -50,7 +51,7 @@ func openPostgres(ctx context.Context, databaseURL string, opts Options) (*Postg
 		pool.Close()
 		return nil, err
 	}
-	return &Postgres{pool: pool, opts: opts, reader: newReader(questions)}, nil
+	return &Postgres{pool: pool, opts: opts, questions: questions, reader: newReader(questions)}, nil
 }
 
 // poolConfig is what a URL says, for a pool that calls itself by a name where the URL does not.
@@ -79,7 +80,7 @@ func poolConfig(databaseURL, name string) (*pgxpool.Config, error) {
 
 // Close implements idem.Store.
 func (p *Postgres) Close() {
-	p.asker.(*pgQuestions).pool.Close()
+	p.questions.pool.Close()
 	p.pool.Close()
 }
 

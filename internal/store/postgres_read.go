@@ -16,13 +16,14 @@ import (
 // pgReadConns is how many questions are answered at a time. Others wait, and take nothing from the hot path.
 const pgReadConns = 4
 
-// pgRead is to questions what pgBegin is to the hot path. Each is planned for what it asks, never by reading a whole table and never on
-// more than one processor.
+// pgRead is to questions what pgBegin is to the hot path. Each is planned for what it asks: never by reading a whole table, sorting nothing
+// that an index has in order, and on one processor.
 const pgRead = `
 SELECT clock_timestamp(),
        set_config('transaction_read_only', 'on', true),
        set_config('statement_timeout', $1, true),
        set_config('enable_seqscan', 'off', true),
+       set_config('enable_sort', 'off', true),
        set_config('jit', 'off', true),
        set_config('max_parallel_workers_per_gather', '0', true),
        set_config('plan_cache_mode', 'force_custom_plan', true)`
@@ -74,7 +75,7 @@ func (p *pgQuestions) ask(ctx context.Context, s statement, read func(scanner) e
 	}
 	results := conn.SendBatch(ctx, &batch)
 	var now time.Time
-	err = results.QueryRow().Scan(&now, nil, nil, nil, nil, nil, nil)
+	err = results.QueryRow().Scan(&now, nil, nil, nil, nil, nil, nil, nil)
 	if err == nil && batch.Len() > 1 {
 		_, err = readRows(results, func(rows pgx.Rows) error { return read(rows) })
 	}
@@ -86,7 +87,10 @@ func (p *pgQuestions) ask(ctx context.Context, s statement, read func(scanner) e
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			_ = conn.Conn().Close(context.WithoutCancel(ctx)) // a late cancel must not meet the next question
+			err = ctx.Err()
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			_ = conn.Conn().Close(closing) // a late cancel must not meet the next question
+			cancel()
 		}
 		var pgErr *pgconn.PgError
 		slow := errors.As(err, &pgErr) && pgErr.Code == pgQueryCanceled || errors.Is(err, context.DeadlineExceeded)

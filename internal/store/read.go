@@ -29,11 +29,14 @@ var errEnough = errors.New("enough")
 // reader implements idem.Reader over either engine. What it asks is the same SQL for both, but for what dialect tells.
 type reader struct {
 	asker
-	stride int   // the first, in rows
-	room   int64 // what the rows of a page may weigh, but for its first
+	stride   int           // the first, in rows
+	room     int64         // what the rows of a page may weigh, but for its first
+	patience time.Duration // after which what was found is a page
 }
 
-func newReader(a asker) reader { return reader{asker: a, stride: firstStride, room: pageBytes} }
+func newReader(a asker) reader {
+	return reader{asker: a, stride: firstStride, room: pageBytes, patience: pageTime}
+}
 
 var _ idem.Reader = reader{}
 

@@ -13,7 +13,7 @@ func (r reader) Entries(ctx context.Context, q idem.EntryQuery) (idem.EntryPage,
 		return idem.EntryPage{}, err
 	}
 	l := r.entries(q)
-	l.hidden = shown(now)
+	l.sifted = append(l.sifted, shown(now)) // what is not purged yet may be much
 	if q.InDoubt != nil {
 		doubt := inDoubt(now)
 		if !*q.InDoubt {
@@ -48,7 +48,7 @@ func (r reader) entries(q idem.EntryQuery) *listing {
 		weight:  "coalesce(" + r.dialect().size + "(more), 0)",
 	}
 	if q.From != nil && q.From.ReservedAt.Before(l.begin.at) {
-		l.begin = place{q.From.ReservedAt, q.From.TaskID, q.From.Attempt}
+		l.begin = place{storable(q.From.ReservedAt), plain(q.From.TaskID), q.From.Attempt}
 	}
 	switch open := q.State == idem.Reserved || q.State == idem.Dispatched; {
 	case q.TaskID != "":
@@ -72,10 +72,10 @@ func (r reader) entries(q idem.EntryQuery) *listing {
 		l.sifted = append(l.sifted, when("owner = ?", plain(q.Owner)))
 	}
 	if !q.RecordedAfter.IsZero() {
-		l.sifted = append(l.sifted, when("recorded_at >= ?", ceil(q.RecordedAfter)))
+		l.sifted = append(l.sifted, when("recorded_at >= ?", storable(q.RecordedAfter)))
 	}
 	if !q.RecordedBefore.IsZero() {
-		l.sifted = append(l.sifted, when("recorded_at < ?", ceil(q.RecordedBefore)))
+		l.sifted = append(l.sifted, when("recorded_at < ?", storable(q.RecordedBefore)))
 	}
 	return l
 }
@@ -93,9 +93,9 @@ func (l *listing) ofTask(q idem.EntryQuery) {
 	l.served = append(l.served, when("task_id = ?", plain(q.TaskID)))
 	l.read = entryColumns(true)
 	if !q.ReservedAfter.IsZero() {
-		l.sifted = append(l.sifted, when("reserved_at >= ?", ceil(q.ReservedAfter)))
+		l.sifted = append(l.sifted, when("reserved_at >= ?", storable(q.ReservedAfter)))
 	}
 	if !q.ReservedBefore.IsZero() {
-		l.sifted = append(l.sifted, when("reserved_at < ?", ceil(q.ReservedBefore)))
+		l.sifted = append(l.sifted, when("reserved_at < ?", storable(q.ReservedBefore)))
 	}
 }

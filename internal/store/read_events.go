@@ -30,7 +30,7 @@ func (r reader) events(q idem.EventQuery) *listing {
 		table: "events", index: "events_at",
 		columns: []string{"at", "id"},
 		key:     func(p place) []any { return []any{p.at, rowID(p.name)} },
-		place:   "at, CAST(id AS text), 0",
+		place:   "at, CAST(id AS text) AS id_text, 0",
 		back:    !q.Oldest,
 		parted:  true,
 		begin:   place{at: orMost(q.Before), name: noID},
@@ -38,13 +38,12 @@ func (r reader) events(q idem.EventQuery) *listing {
 		read:    eventColumns,
 		weight: "coalesce(" + r.dialect().size + "(detail), 0)" +
 			" + coalesce(octet_length(response_head), 0) + coalesce(octet_length(response_body), 0)",
-		hidden: when("1 = 1"),
 	}
 	if q.Oldest {
 		l.begin, l.end = l.end, l.begin
 	}
 	if q.From != nil && (q.Oldest != q.From.At.Before(l.begin.at)) {
-		l.begin = place{at: q.From.At, name: q.From.ID}
+		l.begin = place{at: storable(q.From.At), name: q.From.ID}
 		if (&pgtype.UUID{}).Scan(q.From.ID) != nil {
 			l.begin.name = noID
 		}

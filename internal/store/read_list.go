@@ -17,7 +17,7 @@ const (
 	pageTime = 2 * time.Second
 
 	// The first stride goes over so many rows, and none over more than the last; each is to take no longer than strideTime.
-	firstStride = 4000
+	firstStride = 2000
 	lastStride  = 256_000
 	strideTime  = 200 * time.Millisecond
 )
@@ -39,7 +39,6 @@ type listing struct {
 
 	served  []clause // by the index
 	sifted  []clause // not
-	hidden  clause   // what nobody is shown; few rows, or next to each other
 	weight  string   // what a row weighs
 	read    string   // its columns
 	nothing bool     // no row can match
@@ -59,7 +58,7 @@ var (
 
 // between adds the condition that a row stands behind one place and not behind the other.
 //
-// It is the only one that bounds the order, and compares whole rows: so an index is entered exactly where the page begins.
+// It compares whole rows, so that an index is entered exactly where the page begins.
 func (l *listing) between(s *statement, begin, end place) {
 	after, until := " > ", " <= "
 	if l.back {
@@ -118,7 +117,6 @@ func rows[T any](ctx context.Context, r reader, l *listing, begin, end place, li
 	l.between(&s, begin, end)
 	s.and(l.served...)
 	s.and(l.sifted...)
-	s.and(l.hidden)
 	if s.dialect.sums {
 		s.add(" WINDOW w AS (" + l.ordered() + " ROWS UNBOUNDED PRECEDING)")
 	}
@@ -188,7 +186,7 @@ func page[T any](ctx context.Context, r reader, l *listing, limit int, scan func
 		if whole {
 			return found, nil, nil
 		}
-		if len(found) == limit || time.Since(begun) > pageTime {
+		if len(found) == limit || time.Since(begun) >= r.patience {
 			return found, &end, nil
 		}
 		begin = end
@@ -219,14 +217,14 @@ func orMost(t time.Time) time.Time {
 	if t.IsZero() {
 		return never
 	}
-	return ceil(t)
+	return storable(t)
 }
 
 func orLeast(t time.Time) time.Time {
 	if t.IsZero() {
 		return dawn
 	}
-	return ceil(t)
+	return storable(t)
 }
 
 const lastAttempt = math.MaxInt32

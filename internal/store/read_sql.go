@@ -81,7 +81,7 @@ response_status, ` + response
 }
 
 const eventColumns = `
-CAST(id AS text), at, kind, task_id, attempt, fence, handler, owner, token, request_id,
+CAST(id AS text) AS id_text, at, kind, task_id, attempt, fence, handler, owner, token, request_id,
 CASE WHEN fits THEN CAST(detail AS text) END, response_status, CASE WHEN fits THEN response_head END, CASE WHEN fits THEN response_body END`
 
 func scanEvent(row scanner) (e idem.Event, err error) {
@@ -102,9 +102,15 @@ func scanEvent(row scanner) (e idem.Event, err error) {
 	return e, nil
 }
 
-// ceil is the first moment that can be stored and is not before t.
-func ceil(t time.Time) time.Time {
-	if down := t.Truncate(time.Microsecond); down.Before(t) {
+// storable is the first moment that can be stored and is not before t, or the last there is.
+func storable(t time.Time) time.Time {
+	down := t.Truncate(time.Microsecond)
+	switch {
+	case t.Before(dawn):
+		return dawn
+	case t.After(never):
+		return never
+	case down.Before(t):
 		return down.Add(time.Microsecond)
 	}
 	return t

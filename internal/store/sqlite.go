@@ -33,6 +33,8 @@ type SQLite struct {
 	db   *sql.DB // what the migrator needs; here it only owns the connection
 	hold *sql.Conn
 	opts Options
+
+	questions *sqliteQuestions
 	reader
 
 	clock sync.Mutex // over last

@@ -22,7 +22,7 @@ type sqliteQuestions struct {
 // openQuestions opens the connection for questions, once the database is as it shall be.
 func (s *SQLite) openQuestions(path string) error {
 	q := &sqliteQuestions{turns: s.turns, now: s.now, bound: readTime}
-	s.reader = newReader(q)
+	s.questions, s.reader = q, newReader(q)
 	if path == sqliteInMemory {
 		return nil
 	}
@@ -36,8 +36,8 @@ func (s *SQLite) openQuestions(path string) error {
 
 // closeQuestions closes the connection for questions, where it is another.
 func (s *SQLite) closeQuestions() {
-	q, ok := s.asker.(*sqliteQuestions)
-	if !ok || q.turns == s.turns {
+	q := s.questions
+	if q == nil || q.turns == s.turns {
 		return
 	}
 	q.turn <- struct{}{}
