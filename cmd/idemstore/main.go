@@ -1,4 +1,4 @@
-// Command idemstore runs the service, migrates its database and makes its tokens.
+// Command idemstore runs the service, migrates its database, makes its tokens and asks it what happened.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/idemstore/idemstore/internal/audit"
 	"github.com/idemstore/idemstore/internal/server"
 )
 
@@ -21,11 +22,15 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2 // flags, environment or configuration that cannot be
+
+	// Of audit alone.
+	exitNothing = 3 // there is no such thing
+	exitRefused = 4 // by the state of the key
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -35,6 +40,7 @@ type cli struct {
 	Serve       serveCmd       `cmd:"" help:"Run the service until SIGTERM or SIGINT."`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the database's schema to this program's version."`
 	Token       tokenCmd       `cmd:"" help:"Make tokens."`
+	Audit       auditCmd       `cmd:"" help:"Ask a running service what happened, and settle keys in doubt."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running service whether it can serve; exit 0 if so, 1 if not."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }
@@ -42,6 +48,7 @@ type cli struct {
 // env is what subcommands run in.
 type env struct {
 	ctx    context.Context //nolint:containedctx // kong hands each subcommand one value
+	stdin  io.Reader
 	stdout io.Writer
 	stderr io.Writer
 }
@@ -50,7 +57,7 @@ type env struct {
 type usageError struct{ error }
 
 // run is the whole program; main only gives it the world.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	type exit struct{ code int }
 	defer func() {
 		if p := recover(); p != nil {
@@ -62,31 +69,54 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		}
 	}()
 	var c cli
-	parser, err := kong.New(&c,
-		kong.Name("idemstore"),
-		kong.Description("One shared, durable table (task_id, attempt) -> response, by which a fleet of workers performs each side effect once."),
-		kong.Writers(stdout, stderr),
-		kong.Exit(func(code int) { panic(exit{code}) }),
-		kong.Vars{"denied": strings.Join(server.DefaultDeniedHeaders, ",")},
-	)
-	if err != nil {
-		panic(err) // a fault of the struct tags above
-	}
+	parser := c.parser(stdout, stderr, func(code int) { panic(exit{code}) })
 	cmd, err := parser.Parse(args)
 	if err != nil {
 		fmt.Fprintf(stderr, "idemstore: %v\nRun \"idemstore --help\" for what there is.\n", err)
 		return exitUsage
 	}
-	err = cmd.Run(&env{ctx: ctx, stdout: stdout, stderr: stderr})
+	err = cmd.Run(&env{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr})
+	if err != nil {
+		fmt.Fprintf(stderr, "idemstore: %v\n", err)
+	}
+	return status(err)
+}
+
+// parser reads the command line into c.
+func (c *cli) parser(stdout, stderr io.Writer, exit func(int)) *kong.Kong {
+	parser, err := kong.New(c,
+		kong.Name("idemstore"),
+		kong.Description("One shared, durable table (task_id, attempt) -> response, by which a fleet of workers performs each side effect once."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(exit),
+		kong.Vars{"denied": strings.Join(server.DefaultDeniedHeaders, ",")},
+	)
+	if err != nil {
+		panic(err) // a fault of the struct tags above
+	}
+	return parser
+}
+
+// status is the exit status of how a subcommand ended.
+func status(err error) int {
 	var usage usageError
+	var failure *audit.Error
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "idemstore: %v\n", err)
 		return exitUsage
+	case !errors.As(err, &failure):
+		return exitFailed
+	}
+	switch failure.Class {
+	case audit.Usage:
+		return exitUsage
+	case audit.Nothing:
+		return exitNothing
+	case audit.Refused:
+		return exitRefused
 	default:
-		fmt.Fprintf(stderr, "idemstore: %v\n", err)
 		return exitFailed
 	}
 }

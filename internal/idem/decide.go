@@ -113,7 +113,7 @@ func (d *decider) standing(attempt int32) *Entry {
 	if e.InDoubt(d.now) {
 		d.put(d.tombstone(e.Key), Event{
 			Kind: EventPurged, Fence: e.Fence, Handler: e.Handler, Owner: e.Owner,
-			Detail: map[string]any{"doubts": describe(e.Doubts(d.now)), "expires_at": moment(e.ExpiresAt)},
+			Detail: map[string]any{"doubts": describe(e.Doubts(d.now)), "expires_at": Stamp(e.ExpiresAt)},
 		})
 	}
 	return nil
@@ -246,12 +246,9 @@ func describe(grants []Grant) []map[string]any {
 	list := make([]map[string]any, 0, len(grants))
 	for _, g := range grants {
 		list = append(list, map[string]any{
-			"owner": g.Owner, "fence": g.Fence, "reserved_at": moment(g.ReservedAt), "lease_until": moment(g.LeaseUntil),
+			"owner": g.Owner, "fence": g.Fence, "reserved_at": Stamp(g.ReservedAt), "lease_until": Stamp(g.LeaseUntil),
 			"dispatched": !g.DispatchedAt.IsZero(),
 		})
 	}
 	return list
 }
-
-// moment writes a time in an event's detail as answers do: RFC 3339 in UTC with microseconds.
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }

@@ -100,3 +100,6 @@ type Change struct {
 
 	Events []Event
 }
+
+// Stamp writes a time as everybody sees it: RFC 3339 in UTC with microseconds.
+func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }

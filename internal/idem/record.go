@@ -37,7 +37,7 @@ func (c *Record) keep(d *decider, event Event) {
 		change.Before = e.LeaseUntil
 	} else {
 		event.Kind = EventRecordedLate
-		event.Detail = map[string]any{"lease_until": moment(by.LeaseUntil), "current_fence": e.Fence}
+		event.Detail = map[string]any{"lease_until": Stamp(by.LeaseUntil), "current_fence": e.Fence}
 		d.put(n, event)
 	}
 	d.show(CodeRecorded, n)

@@ -247,7 +247,7 @@ func list(s []string) []string {
 }
 
 // stamp writes a time as RFC 3339 in UTC with microseconds.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+func stamp(t time.Time) string { return idem.Stamp(t) }
 
 func stampTo(t time.Time) *string {
 	s := stamp(t)
