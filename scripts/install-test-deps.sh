@@ -2,7 +2,10 @@
 # Installs what the tests need besides Go, if it is missing: PostgreSQL's server programs (initdb, postgres), 14 or later.
 # The tests start a server of their own from them. They do without if IDEMSTORE_TEST_DATABASE_URL names a server, or if a
 # Docker engine can run postgres:17-alpine.
+#
+# And promtool, Prometheus' own, by which the alert rules are checked.
 set -eu
+cd "$(dirname "$0")/.."
 
 oldest=14
 
@@ -25,13 +28,22 @@ programs() {
   return 1
 }
 
-if dir=$(programs); then
-  echo "PostgreSQL's server programs are there: $dir"
-  exit
+as_root=
+if [ "$(id -u)" != 0 ]; then
+  as_root=sudo
 fi
 
-if ! command -v apt-get >/dev/null; then
-  cat >&2 <<END
+# updated: has the package lists read, once
+updated() {
+  [ -z "${lists_read:-}" ] || return 0
+  [ -z "$as_root" ] || command -v sudo >/dev/null || { echo "Run this as root: it installs packages." >&2; exit 1; }
+  $as_root apt-get update -q
+  lists_read=1
+}
+
+install_postgres() {
+  if ! command -v apt-get >/dev/null; then
+    cat >&2 <<END
 No PostgreSQL server programs ($oldest or later) were found, and there is no apt-get to install them with. Install them by hand:
   macOS:           brew install postgresql@17
   Fedora, RHEL:    dnf install postgresql-server
@@ -39,16 +51,39 @@ No PostgreSQL server programs ($oldest or later) were found, and there is no apt
   Arch:            pacman -S postgresql
 and put initdb and postgres into PATH if they are not.
 END
-  exit 1
-fi
+    exit 1
+  fi
+  echo "Installing the package postgresql (${as_root:-as root}) ..."
+  updated
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends postgresql
+  programs >/dev/null || { echo "The package postgresql holds no server programs of $oldest or later; see https://www.postgresql.org/download/" >&2; exit 1; }
+}
 
-as_root=
-if [ "$(id -u)" != 0 ]; then
-  command -v sudo >/dev/null || { echo "Run this as root: it installs the package postgresql." >&2; exit 1; }
-  as_root=sudo
-fi
-echo "Installing the package postgresql (${as_root:-as root}) ..."
-$as_root apt-get update -q
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends postgresql
-dir=$(programs) || { echo "The package postgresql holds no server programs of $oldest or later; see https://www.postgresql.org/download/" >&2; exit 1; }
-echo "PostgreSQL's server programs: $dir"
+# find_promtool: prints where it is, if it is there
+find_promtool() {
+  command -v promtool || { [ -x bin/promtool ] && echo bin/promtool; }
+}
+
+# take_promtool: takes the one program out of Debian's package. Installed, the package would start a Prometheus.
+take_promtool() {
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+    cat >&2 <<END
+promtool was not found, and there is no apt-get to take it from. Install it by hand, into PATH or into bin/:
+  macOS:           brew install prometheus
+  elsewhere:       https://prometheus.io/download/
+END
+    exit 1
+  fi
+  echo "Taking promtool from the package prometheus ..."
+  updated
+  taken=$(mktemp -d)
+  trap 'rm -rf "$taken"' EXIT
+  (cd "$taken" && apt-get -o APT::Sandbox::User="$(id -un)" download -q prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool)
+  mkdir -p bin
+  mv "$taken/usr/bin/promtool" bin/promtool
+}
+
+programs >/dev/null || install_postgres
+echo "PostgreSQL's server programs: $(programs)"
+find_promtool >/dev/null || take_promtool
+echo "promtool: $(find_promtool)"

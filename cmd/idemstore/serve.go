@@ -15,10 +15,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/idemstore/idemstore/internal/idem"
+	"github.com/idemstore/idemstore/internal/metrics"
 	"github.com/idemstore/idemstore/internal/server"
 	"github.com/idemstore/idemstore/internal/store"
 )
@@ -76,10 +78,13 @@ type service struct {
 	certificate atomic.Pointer[tls.Certificate]
 	hangup      chan os.Signal
 
-	backend store.Backend
-	keeper  keeper
-	server  *server.Server
-	http    *http.Server
+	registry *prometheus.Registry
+	metrics  *metrics.Metrics
+	tracing  *tracing
+	backend  store.Backend
+	keeper   keeper
+	server   *server.Server
+	http     *http.Server
 }
 
 func newService(c config, s settings, logTo *logBuffer) *service {
@@ -89,6 +94,9 @@ func newService(c config, s settings, logTo *logBuffer) *service {
 	}
 	v := &service{config: c, settings: s, hangup: make(chan os.Signal, 1), log: zerolog.New(out).Level(c.logLevel).With().Timestamp().Logger()}
 	v.certificate.Store(c.certificate)
+	v.registry = newRegistry()
+	v.metrics = metrics.New(v.registry, version())
+	v.config.server.Observer = v.metrics
 	return v
 }
 
@@ -112,19 +120,25 @@ func (v *service) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
-	if v.backend, err = store.Open(ctx, v.databaseURL, store.Options{}); err != nil {
+	if v.tracing, err = newTracing(ctx, v.log); err != nil {
+		return err
+	}
+	if v.backend, err = store.Open(ctx, v.databaseURL, v.tracing.options()); err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
 	defer v.backend.Close()
 	if err := v.checkStore(ctx); err != nil {
 		return err
 	}
-	v.keeper = store.NewBatcher(v.backend, v.policy)
+	batcher := store.NewBatcher(v.metrics.Store(v.backend), v.policy)
+	v.measure(v.metrics, batcher)
+	v.tracing.rounds(batcher)
+	v.keeper = batcher
 	if os.Getenv("IDEMSTORE_TEST_ONE_AT_A_TIME") != "" { // only for the benchmark, to show what group commit is worth
 		v.keeper = store.NewDirect(v.backend, v.policy)
 	}
 	v.server = server.New(v.keeper, v.backend, v.tokens, v.log, v.config.server)
-	v.http = v.newHTTP(v.server)
+	v.http = v.newHTTP(v.tracing.handler(v.server))
 	v.announce(api.Addr(), metrics)
 	return v.serve(ctx, api, metrics)
 }
@@ -156,7 +170,7 @@ func (v *service) serve(ctx context.Context, api, metrics net.Listener) error {
 		}
 		return ignoreClosed(err)
 	})
-	aside := &http.Server{Handler: metricsHandler(), ReadHeaderTimeout: headerTime}
+	aside := &http.Server{Handler: metricsHandler(v.registry), ReadHeaderTimeout: headerTime}
 	if metrics != nil {
 		group.Go(func() error { return ignoreClosed(aside.Serve(metrics)) })
 	}
@@ -193,6 +207,7 @@ func (v *service) stop() error {
 	case <-ctx.Done():
 		return errors.Join(err, fmt.Errorf("the last commands were not committed within %s", stopBudget))
 	}
+	v.tracing.close(ctx)
 	v.log.Info().Msg("stopped")
 	return err
 }
@@ -217,11 +232,13 @@ func (v *service) keepUp(ctx context.Context) {
 func (v *service) purge(ctx context.Context) {
 	purger := store.NewPurger(v.backend, v.keeper, v.eventRetention)
 	purger.Told = func(swept store.Swept) {
+		v.metrics.Purged(swept.Deleted, swept.Lag)
 		if swept.Deleted > 0 {
 			v.log.Debug().Int("entries", swept.Deleted).Dur("lag_ms", swept.Lag).Msg("purged")
 		}
 	}
 	purger.Run(ctx, func(err error) {
+		v.metrics.PurgeFailed()
 		v.log.Warn().Err(err).Msg("the purge goes on a little later; nothing is lost")
 	})
 }

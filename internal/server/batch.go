@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/idemstore/idemstore/api"
@@ -86,26 +87,34 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request, lenientOutsi
 		asks[i] = a
 		cmds = append(cmds, a.cmd)
 	}
+	verb := strings.TrimPrefix(chi.RouteContext(r.Context()).RoutePattern(), batchRoute)
 	results := s.do(r.Context(), cmds...)
 	if len(results) > 0 && allBusy(results) {
+		for _, cmd := range cmds {
+			s.observeItem(verb, cmd, &idem.Outcome{}, codeTooManyRequests)
+		}
 		s.fail(w, r, idem.ErrBusy)
 		return
 	}
 	for i, a := range asks {
-		if a.cmd == nil {
-			continue
+		var result idem.Result
+		if a.cmd != nil {
+			result, results = results[0], results[1:]
+			answers[i] = s.answerItem(req, a, &result)
 		}
-		result := results[0]
-		results = results[1:]
-		if result.Err != nil {
-			answers[i] = s.faultOf(req, result.Err)
-			req.err = result.Err // the last one speaks for all
-			continue
-		}
-		answers[i] = s.answerTo(req, a, &result.Outcome)
-		s.warn(req, result.Outcome.Key, answers[i].code)
+		s.observeItem(verb, a.cmd, &result.Outcome, answers[i].code)
 	}
 	s.sendBatch(w, answers)
+}
+
+func (s *Server) answerItem(req *request, a ask, result *idem.Result) answer {
+	if result.Err != nil {
+		req.err = result.Err // the last one speaks for all
+		return s.faultOf(req, result.Err)
+	}
+	answer := s.answerTo(req, a, &result.Outcome)
+	s.warn(req, result.Outcome.Key, answer.code)
+	return answer
 }
 
 func allBusy(results []idem.Result) bool {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/idemstore/idemstore/internal/idem"
 )
@@ -19,11 +21,13 @@ import (
 // request is what is known of a request beside its HTTP: who sends it, and what its one line in the log will say.
 type request struct {
 	id       string
+	traceID  string // where the request is traced
 	identity *Identity
 
 	task     string
 	attempt  int32
 	keyed    bool
+	handler  string // of the key
 	outcome  code
 	repeated bool
 	items    int
@@ -39,11 +43,25 @@ func requestOf(ctx context.Context) *request {
 	return &request{id: "none", identity: anonymous}
 }
 
+// MarshalZerologObject says on a line of the log whose it is. Every line about a request has it.
+func (r *request) MarshalZerologObject(line *zerolog.Event) {
+	line.Str("request_id", r.id)
+	if r.traceID != "" {
+		line.Str("trace_id", r.traceID)
+	}
+	line.Str("token", r.identity.Name)
+}
+
 // entrance gives each request its id and its line in the log, and catches what panics behind it.
 func (s *Server) entrance(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
+		s.observer.Began()
 		req := &request{id: requestID(r.Header.Get("X-Request-Id")), identity: anonymous}
+		span := trace.SpanFromContext(r.Context())
+		if c := span.SpanContext(); c.HasTraceID() {
+			req.traceID = c.TraceID().String()
+		}
 		out := &statusWriter{ResponseWriter: w}
 		out.Header().Set("X-Request-Id", req.id)
 		out.Header().Set("Cache-Control", "no-store")
@@ -54,16 +72,25 @@ func (s *Server) entrance(next http.Handler) http.Handler {
 		r = r.WithContext(ctx)
 		defer func() {
 			p := recover()
-			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) { // an answer that was cut on purpose
-				defer panic(p)
-			} else if p != nil {
-				s.log.Error().Str("request_id", req.id).Interface("panic", p).Bytes("stack", debug.Stack()).
+			fault, _ := p.(error)
+			aborted := errors.Is(fault, http.ErrAbortHandler)
+			switch {
+			case aborted:
+				req.err = cmp.Or(req.err, fault)
+			case p != nil:
+				s.log.Error().EmbedObject(req).Interface("panic", p).Bytes("stack", debug.Stack()).
 					Msg("a handler panicked")
 				if out.status == 0 {
 					s.problem(out, r, codeInternal, "Something went wrong that should not have; the log has it under this request_id.")
 				}
 			}
-			s.logRequest(r, req, route.RoutePattern(), out.status, time.Since(start))
+			took, pattern := time.Since(start), route.RoutePattern()
+			s.logRequest(r, req, pattern, out.status, took)
+			s.observe(r.Method, req, pattern, out.status, took)
+			describe(span, r.Method, pattern)
+			if aborted {
+				panic(p)
+			}
 		}()
 		next.ServeHTTP(out, r)
 	})
@@ -85,8 +112,7 @@ func (s *Server) logRequest(r *http.Request, req *request, route string, status 
 	if level < s.log.GetLevel() {
 		return
 	}
-	line.Str("method", r.Method).Str("route", route).Int("status", status).Dur("duration_ms", took).
-		Str("request_id", req.id).Str("token", req.identity.Name)
+	line.Str("method", r.Method).Str("route", route).Int("status", status).Dur("duration_ms", took).EmbedObject(req)
 	if req.task != "" {
 		line.Str("task_id", req.task)
 	}
@@ -117,8 +143,8 @@ var warns = map[code]bool{
 // warn gives an item of a batch a line of its own where someone should look into it.
 func (s *Server) warn(req *request, key idem.Key, outcome code) {
 	if warns[outcome] {
-		s.log.Warn().Str("request_id", req.id).Str("token", req.identity.Name).Str("task_id", key.TaskID).
-			Int32("attempt", key.Attempt).Str("outcome", string(outcome)).Msg("batch item")
+		s.log.Warn().EmbedObject(req).Str("task_id", key.TaskID).Int32("attempt", key.Attempt).
+			Str("outcome", string(outcome)).Msg("batch item")
 	}
 }
 

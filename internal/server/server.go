@@ -20,6 +20,7 @@ type Config struct {
 	MaxBodyBytes  int64    // of a recorded response
 	KeyTemplate   string   // of idempotency_key; {task_id} and {attempt} are replaced
 	DeniedHeaders []string // of a response: dropped at record
+	Observer      Observer // of what is answered; nil: nobody
 }
 
 // Defaults of Config.
@@ -40,12 +41,13 @@ const requestTime = 10 * time.Second
 
 // Server answers HTTP requests: those of workers from a Keeper, those of operators from a Reader too.
 type Server struct {
-	keeper idem.Keeper
-	reader idem.Reader
-	tokens *Tokens
-	log    zerolog.Logger
-	config Config
-	denied map[string]bool
+	keeper   idem.Keeper
+	reader   idem.Reader
+	tokens   *Tokens
+	log      zerolog.Logger
+	config   Config
+	denied   map[string]bool
+	observer Observer
 
 	reads    chan struct{} // has room for as many as are served at a time
 	draining atomic.Bool
@@ -56,8 +58,11 @@ type Server struct {
 // New makes a server. It does not listen; it is an http.Handler.
 func New(keeper idem.Keeper, reader idem.Reader, tokens *Tokens, log zerolog.Logger, config Config) *Server {
 	s := &Server{
-		keeper: keeper, reader: reader, tokens: tokens, log: log, config: config,
+		keeper: keeper, reader: reader, tokens: tokens, log: log, config: config, observer: config.Observer,
 		denied: make(map[string]bool), reads: make(chan struct{}, maxReads), stopping: make(chan struct{}),
+	}
+	if s.observer == nil {
+		s.observer = nobody{}
 	}
 	for _, name := range config.DeniedHeaders {
 		s.denied[strings.ToLower(strings.TrimSpace(name))] = true
@@ -103,6 +108,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, limit int64, read
 		return
 	}
 	result := s.await(r.Context(), a)
+	req.handler = handlerOf(a.cmd, &result.Outcome)
 	if result.Err != nil {
 		s.fail(w, r, result.Err)
 		return
@@ -160,6 +166,7 @@ func (s *Server) Replay(w http.ResponseWriter, r *http.Request, _ api.TaskID, _ 
 	}
 	result := s.await(r.Context(), a)
 	out := &result.Outcome
+	req.handler = handlerOf(a.cmd, out)
 	switch {
 	case result.Err != nil:
 		s.fail(w, r, result.Err)

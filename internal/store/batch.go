@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/idemstore/idemstore/internal/idem"
 )
@@ -19,6 +20,25 @@ type Batcher struct {
 	watch watchers
 	lane  lane
 	done  sync.WaitGroup
+
+	// Told is called after each round, and Traced before it, if they are set: before the first command comes.
+	Told func(Round)
+	// Traced gives the context that a round speaks to the store under. The callers' contexts are only to be asked for what
+	// they carry: a round goes on without them. What it returns is called at the round's end.
+	Traced func(callers []context.Context) (ctx context.Context, end func())
+}
+
+// Round is what is told of a round. What is in it is not to be kept.
+type Round struct {
+	Waited []time.Duration // each command, before it was taken into the round
+	Took   time.Duration
+}
+
+// Queue is what waits, and how much of it there may be.
+type Queue struct {
+	Commands, MaxCommands int
+	Bytes, MaxBytes       int   // of responses
+	Refused               int64 // commands, so far, because it was full
 }
 
 // Limits of what waits and of what is carried out at once.
@@ -34,7 +54,7 @@ func NewBatcher(s idem.Store, policy idem.Policy) *Batcher {
 	b := &Batcher{store: s}
 	b.lane.judge = judge{store: s, policy: policy, clock: &clock{}, watch: &b.watch, recent: &recent{}}
 	b.lane.more.L = &b.lane.mu
-	b.done.Go(b.lane.run)
+	b.done.Go(b.run)
 	return b
 }
 
@@ -42,6 +62,44 @@ func NewBatcher(s idem.Store, policy idem.Policy) *Batcher {
 func (b *Batcher) Close() {
 	b.lane.close()
 	b.done.Wait()
+}
+
+// run carries out one round after the other.
+func (b *Batcher) run() {
+	defer b.lane.judge.apart.Wait()
+	var waited []time.Duration
+	for calls := b.lane.take(); len(calls) > 0; calls = b.lane.take() {
+		taken := time.Now()
+		waited = waited[:0]
+		for _, c := range calls {
+			waited = append(waited, taken.Sub(c.group.begun))
+		}
+		ctx, end := b.trace(calls)
+		_ = b.lane.judge.round(ctx, calls) // every caller has been told
+		end()
+		if b.Told != nil {
+			b.Told(Round{Waited: waited, Took: time.Since(taken)})
+		}
+	}
+}
+
+func (b *Batcher) trace(calls []*call) (context.Context, func()) {
+	if b.Traced == nil {
+		return context.Background(), func() {}
+	}
+	callers := make([]context.Context, 0, len(calls))
+	for _, c := range calls {
+		callers = append(callers, c.ctx)
+	}
+	return b.Traced(callers)
+}
+
+// Queue says what waits now.
+func (b *Batcher) Queue() Queue {
+	l := &b.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Queue{Commands: len(l.queue), MaxCommands: maxQueue, Bytes: l.bytes, MaxBytes: maxQueueBytes, Refused: l.refused}
 }
 
 // Ready implements idem.Keeper.
@@ -65,6 +123,7 @@ func (b *Batcher) Do(ctx context.Context, cmds ...idem.Command) []idem.Result {
 type group struct {
 	calls   []*call
 	results []idem.Result
+	begun   time.Time
 	done    chan struct{}
 	mu      sync.Mutex
 	open    int
@@ -79,7 +138,7 @@ type call struct {
 }
 
 func newGroup(ctx context.Context, cmds []idem.Command) *group {
-	g := &group{results: make([]idem.Result, len(cmds)), done: make(chan struct{}), open: len(cmds)}
+	g := &group{results: make([]idem.Result, len(cmds)), begun: time.Now(), done: make(chan struct{}), open: len(cmds)}
 	calls := make([]call, len(cmds))
 	g.calls = make([]*call, len(cmds))
 	for i, cmd := range cmds {
@@ -129,15 +188,16 @@ func (c *call) weight() int {
 	return 0
 }
 
-// lane carries out one round after the other.
+// lane is the queue, and who carries out what is taken from it.
 type lane struct {
 	judge judge
 
-	mu     sync.Mutex
-	more   sync.Cond
-	queue  []*call
-	bytes  int
-	closed bool
+	mu      sync.Mutex
+	more    sync.Cond
+	queue   []*call
+	bytes   int
+	refused int64
+	closed  bool
 }
 
 func (l *lane) add(calls []*call) error {
@@ -151,6 +211,7 @@ func (l *lane) add(calls []*call) error {
 	case l.closed:
 		return idem.ErrUnavailable
 	case len(l.queue)+len(calls) > maxQueue || l.bytes > 0 && l.bytes+bytes > maxQueueBytes:
+		l.refused += int64(len(calls))
 		return idem.ErrBusy
 	}
 	l.queue = append(l.queue, calls...)
@@ -185,11 +246,4 @@ func (l *lane) close() {
 	defer l.mu.Unlock()
 	l.closed = true
 	l.more.Signal()
-}
-
-func (l *lane) run() {
-	defer l.judge.apart.Wait()
-	for calls := l.take(); len(calls) > 0; calls = l.take() {
-		_ = l.judge.round(calls) // every caller has been told
-	}
 }

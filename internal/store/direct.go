@@ -21,7 +21,7 @@ func NewDirect(s idem.Store, policy idem.Policy) *Direct {
 func (d *Direct) Do(ctx context.Context, cmds ...idem.Command) []idem.Result {
 	g := newGroup(ctx, cmds)
 	for _, c := range g.calls {
-		_ = d.judge.round([]*call{c}) // the caller has been told
+		_ = d.judge.round(context.WithoutCancel(ctx), []*call{c}) // the caller has been told
 	}
 	return g.wait(ctx)
 }

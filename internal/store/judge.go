@@ -58,8 +58,9 @@ type verdict struct {
 	depends []int32 // attempts
 }
 
-// round carries commands out and answers each. It returns what kept it from writing, if anything did.
-func (j *judge) round(calls []*call) error {
+// round carries commands out and answers each. It returns what kept it from writing, if anything did. The context is the
+// round's own, which no caller cancels.
+func (j *judge) round(ctx context.Context, calls []*call) error {
 	dockets := j.sort(calls)
 	for try := 0; len(dockets) > 0; try++ {
 		if try == maxTries {
@@ -68,7 +69,7 @@ func (j *judge) round(calls []*call) error {
 			return err
 		}
 		var err error
-		if dockets, err = j.swap(j.decide(dockets)); err != nil {
+		if dockets, err = j.swap(ctx, j.decide(ctx, dockets)); err != nil {
 			return err
 		}
 	}
@@ -107,7 +108,7 @@ func (d *docket) reserves(k idem.Key) bool {
 
 // decide brings every docket to where its changes can be written or, where there are none, answers it. It returns the
 // dockets that have something to write.
-func (j *judge) decide(dockets []*docket) []*docket {
+func (j *judge) decide(ctx context.Context, dockets []*docket) []*docket {
 	now, ahead, heard := j.clock.now()
 	for {
 		var load []*docket
@@ -117,7 +118,7 @@ func (j *judge) decide(dockets []*docket) []*docket {
 			}
 		}
 		if len(load) > 0 || !heard {
-			if err := j.load(load); err != nil {
+			if err := j.load(ctx, load); err != nil {
 				fail(load, err)
 				dockets = slices.DeleteFunc(dockets, func(d *docket) bool { return d.load })
 			}
@@ -140,7 +141,7 @@ func (j *judge) decide(dockets []*docket) []*docket {
 }
 
 // load brings what is stored of the dockets' tasks.
-func (j *judge) load(dockets []*docket) error {
+func (j *judge) load(ctx context.Context, dockets []*docket) error {
 	var keys []idem.Key
 	byTask := make(map[string]*docket, len(dockets))
 	for _, d := range dockets {
@@ -154,7 +155,7 @@ func (j *judge) load(dockets []*docket) error {
 			keys = append(keys, idem.Key{TaskID: d.taskID, Attempt: attempt})
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	asked := time.Now()
 	entries, now, err := j.store.Load(ctx, keys)
@@ -271,15 +272,15 @@ func fold(a, b idem.Change) *idem.Change {
 
 // swap writes the dockets' changes, and answers the commands whose changes were written. It returns the dockets with
 // commands that must be decided anew.
-func (j *judge) swap(dockets []*docket) ([]*docket, error) {
+func (j *judge) swap(ctx context.Context, dockets []*docket) ([]*docket, error) {
 	changes := collect(dockets)
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	written, err := j.write(changes)
+	written, err := j.write(ctx, changes)
 	switch {
 	case errors.Is(err, idem.ErrNotWritten) && len(dockets) > 1:
-		j.splitUp(dockets)
+		j.splitUp(ctx, dockets)
 		return nil, nil
 	case err != nil:
 		fail(dockets, err)
@@ -335,8 +336,8 @@ func nextVersion() int64 {
 	return 1 + rand.Int64N(1<<62)
 }
 
-func (j *judge) write(changes []idem.Change) ([]bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+func (j *judge) write(ctx context.Context, changes []idem.Change) ([]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	asked := time.Now()
 	written, now, err := j.store.Swap(ctx, changes)
@@ -350,7 +351,7 @@ func (j *judge) write(changes []idem.Change) ([]bool, error) {
 // splitUp carries tasks out each by itself, aside, after a swap that failed for what may lie in one of them: neither
 // they nor the lane's next rounds are punished for it. Where one after the other fails, the fault is the store's, and
 // the rest is spared the asking.
-func (j *judge) splitUp(dockets []*docket) {
+func (j *judge) splitUp(ctx context.Context, dockets []*docket) {
 	alone := &judge{store: j.store, policy: j.policy, clock: j.clock, watch: j.watch, recent: j.recent}
 	next := make(chan *docket, len(dockets))
 	for _, d := range dockets {
@@ -364,7 +365,7 @@ func (j *judge) splitUp(dockets []*docket) {
 				switch {
 				case failures.Load() >= apartFailures:
 					fail([]*docket{d}, idem.ErrUnavailable)
-				case alone.round(d.open()) != nil:
+				case alone.round(ctx, d.open()) != nil:
 					failures.Add(1)
 				default:
 					failures.Store(0)

@@ -42,6 +42,7 @@ func openPostgres(ctx context.Context, databaseURL string, opts Options) (*Postg
 	if opts.MaxConns > 0 {
 		config.MaxConns = int32(opts.MaxConns)
 	}
+	config.ConnConfig.Tracer = opts.Tracer
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)

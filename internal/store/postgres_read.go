@@ -47,6 +47,7 @@ func openQuestions(ctx context.Context, databaseURL string, opts Options) (*pgQu
 		// Who hangs up does not leave his question behind in the server.
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Second}
 	}
+	config.ConnConfig.Tracer = opts.Tracer
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)

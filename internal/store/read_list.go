@@ -101,26 +101,32 @@ func (r reader) further(ctx context.Context, l *listing, begin place, n int) (p 
 	return p, found, err
 }
 
-// rows reads what matches up to a place, at most limit rows and room bytes, but always as many as always says. more: there are others.
-func rows[T any](ctx context.Context, r reader, l *listing, begin, end place, limit, always int, room int64, scan func(scanner) (T, error)) (
-	got []T, weight int64, more bool, err error,
-) {
+// stretch is a part of a listing, and how much of it is wanted.
+type stretch struct {
+	begin, end place
+	limit      int   // in rows
+	room       int64 // in bytes
+	always     int   // so many rows have room, whatever they weigh
+}
+
+// rows reads what matches in a stretch. more: there is more of it than was wanted.
+func rows[T any](ctx context.Context, r reader, l *listing, of stretch, scan func(scanner) (T, error)) (got []T, weight int64, more bool, err error) {
 	s := r.statement()
 	s.add("SELECT weight, " + l.read + " FROM (")
 	if s.dialect.sums {
-		s.add("SELECT *, nth <= ? AND (nth <= ? OR total <= ?) AS fits FROM (", limit, always, room)
+		s.add("SELECT *, nth <= ? AND (nth <= ? OR total <= ?) AS fits FROM (", of.limit, of.always, of.room)
 		s.add("SELECT *, " + l.weight + " AS weight, row_number() OVER w AS nth, sum(" + l.weight + ") OVER w AS total")
 	} else {
 		s.add("SELECT *, true AS fits, " + l.weight + " AS weight")
 	}
 	s.add(" FROM " + l.table + s.dialect.by(l.index) + " WHERE ")
-	l.between(&s, begin, end)
+	l.between(&s, of.begin, of.end)
 	s.and(l.served...)
 	s.and(l.sifted...)
 	if s.dialect.sums {
 		s.add(" WINDOW w AS (" + l.ordered() + " ROWS UNBOUNDED PRECEDING)")
 	}
-	s.add(l.ordered()+" LIMIT ?)", limit+1)
+	s.add(l.ordered()+" LIMIT ?)", of.limit+1)
 	if s.dialect.sums {
 		s.add(" AS numbered) AS summed" + l.ordered())
 	}
@@ -130,7 +136,7 @@ func rows[T any](ctx context.Context, r reader, l *listing, begin, end place, li
 		if err != nil {
 			return err
 		}
-		if len(got) == limit || len(got) >= always && weight+w > room {
+		if len(got) == of.limit || len(got) >= of.always && weight+w > of.room {
 			more = true
 			return errEnough
 		}
@@ -171,7 +177,11 @@ func page[T any](ctx context.Context, r reader, l *listing, limit int, scan func
 				end, whole = p, false
 			}
 		}
-		got, weight, more, err := rows(ctx, r, l, begin, end, limit-len(found), 1-min(len(found), 1), room, scan)
+		wanted := stretch{begin: begin, end: end, limit: limit - len(found), room: room}
+		if len(found) == 0 {
+			wanted.always = 1
+		}
+		got, weight, more, err := rows(ctx, r, l, wanted, scan)
 		if err != nil {
 			return shortPage(l, found, begin, err)
 		}

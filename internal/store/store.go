@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/idemstore/idemstore/internal/idem"
 )
 
@@ -35,6 +37,9 @@ type Backend interface {
 type Options struct {
 	// MaxConns bounds the connections to Postgres. 0: what the URL says (pool_max_conns), or else the number of CPUs, at least 4.
 	MaxConns int
+
+	// Tracer is told what Postgres is asked; nil: nobody.
+	Tracer pgx.QueryTracer
 
 	// Shift moves the store's time, for tests that do not want to wait for a lease to pass. nil: not at all.
 	Shift func() time.Duration

@@ -1,0 +1,34 @@
+package store
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Pool is what is known of a pool of connections to Postgres.
+type Pool struct {
+	Name             string
+	Max              int           // connections
+	InUse, Idle, New int           // New: on their way
+	Acquired, Waited int64         // so far; Waited: of them, those that found none idle
+	Wait             time.Duration // of those
+	GivenUp          int64         // by callers, before they had one
+}
+
+// Pools are a backend's, none where it has no pool.
+func Pools(b Backend) []Pool {
+	p, ok := b.(*Postgres)
+	if !ok {
+		return nil
+	}
+	return []Pool{pool("commands", p.pool), pool("reads", p.asker.(*pgQuestions).pool)}
+}
+
+func pool(name string, p *pgxpool.Pool) Pool {
+	s := p.Stat()
+	return Pool{
+		Name: name, Max: int(s.MaxConns()), InUse: int(s.AcquiredConns()), Idle: int(s.IdleConns()), New: int(s.ConstructingConns()),
+		Acquired: s.AcquireCount(), Waited: s.EmptyAcquireCount(), Wait: s.EmptyAcquireWaitTime(), GivenUp: s.CanceledAcquireCount(),
+	}
+}
