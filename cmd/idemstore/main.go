@@ -39,6 +39,7 @@ func main() {
 type cli struct {
 	Serve       serveCmd       `cmd:"" help:"Run the service until SIGTERM or SIGINT."`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the database's schema to this program's version."`
+	Purge       purgeCmd       `cmd:"" help:"Delete now what is past its retention. serve does so by itself, a little at a time."`
 	Token       tokenCmd       `cmd:"" help:"Make tokens."`
 	Audit       auditCmd       `cmd:"" help:"Ask a running service what happened, and settle keys in doubt."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running service whether it can serve; exit 0 if so, 1 if not."`

@@ -232,9 +232,15 @@ func (v *service) keepUp(ctx context.Context) {
 func (v *service) purge(ctx context.Context) {
 	purger := store.NewPurger(v.backend, v.keeper, v.eventRetention)
 	purger.Told = func(swept store.Swept) {
-		v.metrics.Purged(swept.Deleted, swept.Lag)
-		if swept.Deleted > 0 {
-			v.log.Debug().Int("entries", swept.Deleted).Dur("lag_ms", swept.Lag).Msg("purged")
+		v.metrics.Purged(swept.Deleted, swept.Behind)
+		if swept.Deleted > 0 || swept.Ended > 0 {
+			v.log.Debug().Int("entries", swept.Deleted).Int("in_doubt", swept.Ended).Dur("lag_ms", swept.Behind).Msg("purged")
+		}
+	}
+	purger.ToldEvents = func(swept store.SweptEvents) {
+		v.metrics.PurgedEvents(swept.Deleted, len(swept.Weeks))
+		if swept.Deleted > 0 || len(swept.Weeks) > 0 || len(swept.Waiting) > 0 {
+			v.log.Info().Int("events", swept.Deleted).Strs("partitions", swept.Weeks).Strs("waiting", swept.Waiting).Msg("purged the trail")
 		}
 	}
 	purger.Run(ctx, func(err error) {

@@ -9,6 +9,7 @@ type Command interface {
 	// It returns a *FieldError.
 	Validate() error
 
+	by() Actor
 	decide(d *decider)
 }
 
@@ -20,6 +21,8 @@ type Call struct {
 
 // Target implements Command.
 func (c *Call) Target() Key { return c.Key }
+
+func (c *Call) by() Actor { return c.Actor }
 
 // Actor says for the trail who spoke.
 type Actor struct {

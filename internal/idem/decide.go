@@ -52,7 +52,7 @@ func (n Need) None() bool { return !n.Whole && !n.HasBody }
 // Decide judges one validated command by what is known of the task and by the database's time. It is the whole
 // protocol: a pure function that changes nothing it was given.
 func (p Policy) Decide(task Task, cmd Command, now time.Time) Decision {
-	d := &decider{policy: p, task: task, key: cmd.Target(), now: now}
+	d := &decider{policy: p, task: task, key: cmd.Target(), actor: cmd.by(), now: now}
 	d.own = d.standing(d.key.Attempt)
 	cmd.decide(d)
 	if !d.need.None() {
@@ -78,6 +78,7 @@ type decider struct {
 	policy Policy
 	task   Task
 	key    Key
+	actor  Actor
 	now    time.Time
 	own    *Entry   // nil: the key is absent
 	rest   []*Entry // the task's other attempts once they were looked at, highest first
@@ -112,7 +113,7 @@ func (d *decider) standing(attempt int32) *Entry {
 	}
 	if e.InDoubt(d.now) {
 		d.put(d.tombstone(e.Key), Event{
-			Kind: EventPurged, Fence: e.Fence, Handler: e.Handler, Owner: e.Owner,
+			Kind: EventPurged, Fence: e.Fence, Handler: e.Handler, Owner: e.Owner, Actor: d.actor,
 			Detail: map[string]any{"doubts": describe(e.Doubts(d.now)), "expires_at": Stamp(e.ExpiresAt)},
 		})
 	}

@@ -12,6 +12,7 @@ func (c *Expire) decide(d *decider) {
 	// The look itself, which every judgement begins with, tells it.
 	if d.own == nil {
 		d.refuse(CodeNotFound, nil)
+		d.out.First = d.change(d.key) >= 0
 		return
 	}
 	d.show(CodeInProgress, d.own)

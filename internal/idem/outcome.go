@@ -28,7 +28,7 @@ type Outcome struct {
 	Code Code
 	// OK tells success from refusal where the code alone does not: a release is answered in_doubt when it left the key so.
 	OK bool
-	// First: the record is the first one.
+	// First: the record is the first one; or an Expire that told the end of a doubt.
 	First bool
 	Key   Key
 	// Entry is the entry that the answer tells of, as it is after the command. Its Attempt differs from the key's where

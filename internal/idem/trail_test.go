@@ -204,8 +204,8 @@ func TestExpireTouchesNothingElse(t *testing.T) {
 		if gone := w.rows[0] == nil || w.rows[0].State == idem.Absent || w.rows[0].Expired(w.now); gone != (s.Outcome.Entry == nil) {
 			t.Errorf("%s: gone %t, and the look finds %v", state.name, gone, s.Outcome.Entry)
 		}
-		if told := len(s.Changes) > 0; told != (state.name == "expired-doubt") {
-			t.Errorf("%s: the look changes %v", state.name, s.Changes)
+		if told := len(s.Changes) > 0; told != (state.name == "expired-doubt") || told != s.Outcome.First {
+			t.Errorf("%s: the look changes %v, and says that it told: %t", state.name, s.Changes, s.Outcome.First)
 		}
 	}
 }
@@ -227,5 +227,17 @@ func TestReplayIsExact(t *testing.T) {
 				t.Errorf("%d: %T gives %+v", i, cmd, s.Outcome.Entry.Response)
 			}
 		}
+	}
+}
+
+// The end of a doubt names its last holder, and whose call found it.
+func TestEndOfDoubtNamesWhoFoundIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.do(t, reserve(0, "a"))
+	w.lapse(0).pass(90 * day)
+	ev := w.do(t, replay(0)).event(t, idem.EventPurged)
+	if want := call(0).Actor; ev.Owner != "o-a" || ev.Actor != want {
+		t.Errorf("the event is of %s and %+v, want o-a and %+v", ev.Owner, ev.Actor, want)
 	}
 }

@@ -28,9 +28,10 @@ const (
 // Nothing in it is bound to a session, so it works through a pooler in transaction mode, such as PgBouncer. One that knows no prepared
 // statements wants default_query_exec_mode=cache_describe (or exec) in the URL; without, statements are prepared, which is fastest.
 type Postgres struct {
-	pool      *pgxpool.Pool
-	opts      Options
-	questions *pgQuestions
+	pool       *pgxpool.Pool
+	opts       Options
+	questions  *pgQuestions
+	purgeBytes int64 // pgPurgeBytes, but in tests
 	reader
 }
 
@@ -52,7 +53,9 @@ func openPostgres(ctx context.Context, databaseURL string, opts Options) (*Postg
 		pool.Close()
 		return nil, err
 	}
-	return &Postgres{pool: pool, opts: opts, questions: questions, reader: newReader(questions)}, nil
+	return &Postgres{
+		pool: pool, opts: opts, questions: questions, purgeBytes: pgPurgeBytes, reader: newReader(questions),
+	}, nil
 }
 
 // poolConfig is what a URL says, for a pool that calls itself by a name where the URL does not.
@@ -103,11 +106,17 @@ func (p *Postgres) Ready(ctx context.Context) error {
 	return checkVersion(have, latestVersion(migrations.Postgres))
 }
 
-// Upkeep makes the partitions for the events of the coming weeks, where they are missing.
+// Upkeep makes the partitions for the events of the coming weeks, where they are missing: the next week first, and each by
+// itself, because whoever writes to events_default waits while it is searched for events of that week.
+//
+// A week of which events_default holds events, as after the service was off for half a year, stays there; those that follow
+// are made all the same. PurgeEvents deletes from events_default too, so nothing stays for ever.
 func (p *Postgres) Upkeep(ctx context.Context) error {
-	_, err := p.send(ctx, pgMakePartitions, []any{nil, pgWeeksAhead}, ignore)
-	if err != nil {
-		return fmt.Errorf("make room for the events of the coming weeks: %w", cause(err))
+	for week := range pgWeeksAhead {
+		ahead := p.opts.shift() + time.Duration(week)*7*24*time.Hour
+		if _, err := p.send(ctx, pgMakePartition, []any{ahead}, ignore); err != nil {
+			return fmt.Errorf("make room for the events of the coming weeks: %w", cause(err))
+		}
 	}
 	return nil
 }
@@ -181,6 +190,7 @@ const (
 	pgReadOnly       = "25006" // read_only_sql_transaction
 	pgUndefinedTable = "42P01"
 	pgDivisionByZero = "22012"
+	pgLockTimeout    = "55P03" // lock_not_available
 	pgAdminShutdown  = "57P01"
 	pgCrashShutdown  = "57P02"
 	pgCannotConnect  = "57P03"

@@ -149,5 +149,5 @@ WHERE e.task_id IS NULL`
 const pgReady = `
 SELECT current_setting('transaction_read_only')::bool, (SELECT coalesce(max(version_id), 0) FROM goose_db_version)`
 
-// pgMakePartitions makes the partitions for the events of so many weeks, from now where it is not said.
-const pgMakePartitions = `SELECT make_event_partitions(coalesce($1::timestamptz, clock_timestamp()), $2::int)`
+// pgMakePartition makes the partition for the events of the week that is so far ahead.
+const pgMakePartition = `SELECT make_event_partitions(clock_timestamp() + $1::interval, 1)`

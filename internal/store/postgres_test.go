@@ -299,6 +299,6 @@ func TestPostgresPartitions(t *testing.T) {
 }
 
 func partitionsFrom(b *Postgres, since time.Time, weeks int) (n int, err error) {
-	_, err = b.send(context.Background(), pgMakePartitions, []any{since, weeks}, func(rows pgx.Rows) error { return rows.Scan(&n) })
+	_, err = b.send(context.Background(), `SELECT make_event_partitions($1::timestamptz, $2::int)`, []any{since, weeks}, func(rows pgx.Rows) error { return rows.Scan(&n) })
 	return n, err
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -40,7 +41,8 @@ type SQLite struct {
 	clock sync.Mutex // over last
 	last  time.Time
 	// swept is where the purge has come to.
-	swept int64
+	swept      int64
+	purgeBytes int64 // sqlitePurgeBytes, but in tests
 
 	begin, beginRead, commit, rollback, load, later, insert, update, standing, event *sqlite3.Stmt
 }
@@ -52,18 +54,29 @@ func openSQLite(ctx context.Context, path string, opts Options) (_ *SQLite, err 
 		return nil, err
 	}
 	fail := func(err error) error { return fmt.Errorf("open the SQLite database %q: %w", path, err) }
+	if opts.Existing {
+		if _, err := os.Stat(path); err != nil { // the driver would make it
+			return nil, fail(err)
+		}
+	}
 	db, err := driver.Open(dsn, setUpSQLite)
 	if err != nil {
 		return nil, fail(err)
 	}
 	db.SetMaxOpenConns(1) // in memory, another connection would be another database
-	s := &SQLite{turns: &turns{turn: make(chan struct{}, 1)}, db: db, opts: opts}
+	s := &SQLite{turns: &turns{turn: make(chan struct{}, 1)}, db: db, opts: opts, purgeBytes: sqlitePurgeBytes}
 	defer func() {
 		if err != nil {
 			s.Close()
 		}
 	}()
-	if _, err := NewMigrator(db, DialectSQLite).Up(ctx); err != nil {
+	migrator := NewMigrator(db, DialectSQLite)
+	if opts.Existing {
+		err = mustBeCurrent(ctx, migrator)
+	} else {
+		_, err = migrator.Up(ctx)
+	}
+	if err != nil {
 		return nil, fail(err)
 	}
 	if s.hold, err = db.Conn(ctx); err != nil {
@@ -80,6 +93,14 @@ func openSQLite(ctx context.Context, path string, opts Options) (_ *SQLite, err 
 		return nil, fail(err)
 	}
 	return s, nil
+}
+
+func mustBeCurrent(ctx context.Context, m *Migrator) error {
+	have, want, err := m.Version(ctx)
+	if err != nil {
+		return err
+	}
+	return checkVersion(have, want)
 }
 
 func setUpSQLite(c *sqlite3.Conn) error {

@@ -26,11 +26,17 @@ type Backend interface {
 	// Upkeep does what has to be done every few days for the store to go on serving well. Any number of replicas may do it at once.
 	Upkeep(ctx context.Context) error
 
-	// Sweep goes on where the last sweep came to, over a part of the entries, and deletes those whose retention has ended.
+	// Sweep goes on where the last sweep came to, which all replicas share, over a part of the entries, and deletes those
+	// whose retention has ended. Keys in doubt stay, and are named.
 	Sweep(ctx context.Context) (Swept, error)
 
+	// SweepFrom does so from a place of the caller's choice: 0, or the Next of the part before. Dry, it changes nothing and
+	// counts what it would delete. When the context ends it stops between two transactions, here as below.
+	SweepFrom(ctx context.Context, from int64, dry bool) (Swept, error)
+
 	// PurgeEvents deletes events that are older than this. On Postgres they go by the week, so some are kept a week longer.
-	PurgeEvents(ctx context.Context, retention time.Duration) error
+	// Dry, it changes nothing and says what would go.
+	PurgeEvents(ctx context.Context, retention time.Duration, dry bool) (SweptEvents, error)
 }
 
 // Options are what can be set beside the URL.
@@ -40,6 +46,9 @@ type Options struct {
 
 	// Tracer is told what Postgres is asked; nil: nobody.
 	Tracer pgx.QueryTracer
+
+	// Existing: an SQLite database must be there, its schema the one that this program knows; else it is made and migrated.
+	Existing bool
 
 	// Shift moves the store's time, for tests that do not want to wait for a lease to pass. nil: not at all.
 	Shift func() time.Duration
@@ -58,7 +67,7 @@ func CheckURL(databaseURL string) error {
 // Open opens the store at a URL: postgres://, postgresql://, sqlite:PATH or sqlite::memory:.
 //
 // A Postgres that cannot be reached now is no error: Ready tells, and the store serves as soon as it can. Its schema is
-// [Migrator]'s business. An SQLite database is made and migrated here.
+// [Migrator]'s business. An SQLite database is made and migrated here, unless it is to exist.
 func Open(ctx context.Context, databaseURL string, opts Options) (Backend, error) {
 	scheme, rest, _ := strings.Cut(databaseURL, ":")
 	switch scheme {
