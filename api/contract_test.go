@@ -227,6 +227,29 @@ func TestOperationsListTheirAnswers(t *testing.T) {
 	}
 }
 
+// TestOperationsSayWhoMayCall by their one tag: the roles, or batch, which is a worker's.
+func TestOperationsSayWhoMayCall(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	roles := map[string]int{}
+	for route, op := range operations(doc) {
+		if len(op.Tags) != 1 || doc.Tags.Get(op.Tags[0]) == nil {
+			t.Errorf("%s has the tags %v", route, op.Tags)
+			continue
+		}
+		if strings.Contains(route, " /v1/") == (op.Tags[0] == "service") {
+			t.Errorf("%s is of %s", route, op.Tags[0])
+		}
+		if read := op.Tags[0] == "auditor"; read && !strings.HasPrefix(route, http.MethodGet) {
+			t.Errorf("%s changes something, and is an auditor's", route)
+		}
+		roles[op.Tags[0]]++
+	}
+	if roles["auditor"] != 5 || roles["operator"] != 2 || roles["worker"] != 6 || roles["batch"] != 2 {
+		t.Errorf("%v", roles)
+	}
+}
+
 // TestObjectsAreClosed: requests are refused for what is unknown, answers are tested for it; only record is lenient.
 func TestObjectsAreClosed(t *testing.T) {
 	t.Parallel()
@@ -352,6 +375,36 @@ func TestSchemasSayWhatTheLimitsSay(t *testing.T) {
 			"response.headers", item("OfferedHeaders"),
 			[]any{nil, []any{}, headers[:100], map[string]any{}, map[string]any{"a": "b", "c": []any{"d", "e"}}},
 			[]any{headers, []any{[]any{"a"}}, []any{[]any{"a", "b", "c"}}, map[string]any{"a": float64(1)}, "a: b"},
+		},
+		{
+			"resolve.action", item("ResolveRequest", "action"),
+			[]any{"record", "release"},
+			[]any{"", "Record", nil},
+		},
+		{
+			"resolve.fence", item("ResolveRequest", "fence"),
+			[]any{float64(1), float64(1 << 53)},
+			[]any{float64(0), 1.5, "1", nil},
+		},
+		{
+			"resolve.reason", item("ResolveRequest", "reason"),
+			[]any{"x", strings.Repeat("é", 1000)},
+			[]any{"", strings.Repeat("x", 1001), nil},
+		},
+		{
+			"release of an owner: cursor", item("OwnerReleaseRequest", "cursor"),
+			[]any{"e30", "-_", nil},
+			[]any{"", "a=", "a+", strings.Repeat("A", 1025)},
+		},
+		{
+			"limit", doc.Components.Parameters["Limit"].Value.Schema.Value,
+			[]any{float64(1), float64(1000)},
+			[]any{float64(0), float64(1001), 1.5},
+		},
+		{
+			"event.fence", item("Event", "fence"),
+			[]any{float64(0), float64(1)},
+			[]any{float64(-1), "1"},
 		},
 		{
 			"timestamp", item("Timestamp"),

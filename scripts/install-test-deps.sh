@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs what the tests need besides Go, if it is missing: PostgreSQL's server programs (initdb, postgres), 14 or later.
-# The tests start a server of their own from them. They do without if IDEMSTORE_TEST_DATABASE_URL names a server, or if a
-# Docker engine can run postgres:17-alpine.
-#
-# And promtool, Prometheus' own, by which the alert rules are checked.
+# Installs what the tests need besides Go, if it is missing:
+#   - PostgreSQL's server programs (initdb, postgres), 14 or later. The tests start a server of their own from them. They do
+#     without if IDEMSTORE_TEST_DATABASE_URL names a server, or if a Docker engine can run postgres:17-alpine.
+#   - promtool, Prometheus' own, by which the alert rules are checked.
+#   - Chromium or Chrome, which the console's tests drive. IDEMSTORE_TEST_CHROMIUM names one that is not in PATH.
+#   - what the workers in examples are written in.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -22,6 +23,16 @@ programs() {
   for dir in ${in_path:+"$(dirname "$in_path")"} /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql@*/bin /usr/local/opt/postgresql@*/bin; do
     if usable "$dir"; then
       echo "$dir"
+      return
+    fi
+  done
+  return 1
+}
+
+# browser: prints the path of the browser, if there is one
+browser() {
+  for name in ${IDEMSTORE_TEST_CHROMIUM:+"$IDEMSTORE_TEST_CHROMIUM"} chromium chromium-browser google-chrome-stable google-chrome; do
+    if command -v "$name"; then
       return
     fi
   done
@@ -87,3 +98,6 @@ programs >/dev/null || install_postgres
 echo "PostgreSQL's server programs: $(programs)"
 find_promtool >/dev/null || take_promtool
 echo "promtool: $(find_promtool)"
+browser >/dev/null || scripts/need.sh chromium
+echo "browser: $(browser)"
+scripts/need.sh bash curl jq node python3

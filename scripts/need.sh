@@ -17,6 +17,8 @@ packages=(ca-certificates)
 for program in "${missing[@]}"; do
   case $program in
   gcc) packages+=(gcc libc6-dev) ;;
+  node) packages+=(nodejs) ;;
+  chromium) packages+=(chromium fonts-dejavu-core) ;;
   *) packages+=("$program") ;; # the package has the program's name
   esac
 done

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/idemstore/idemstore/internal/console"
 	"github.com/idemstore/idemstore/internal/idem"
 	"github.com/idemstore/idemstore/internal/metrics"
 	"github.com/idemstore/idemstore/internal/server"
@@ -137,7 +138,9 @@ func (v *service) run(ctx context.Context) error {
 	if os.Getenv("IDEMSTORE_TEST_ONE_AT_A_TIME") != "" { // only for the benchmark, to show what group commit is worth
 		v.keeper = store.NewDirect(v.backend, v.policy)
 	}
-	v.server = server.New(v.keeper, v.backend, v.tokens, v.log, v.config.server)
+	tally := console.NewTally(v.keeper, time.Now)
+	v.server = server.New(tally, v.backend, v.tokens, v.log, v.config.server)
+	v.mountConsole(tally)
 	v.http = v.newHTTP(v.tracing.handler(v.server))
 	v.announce(api.Addr(), metrics)
 	return v.serve(ctx, api, metrics)

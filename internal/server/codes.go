@@ -70,7 +70,7 @@ var pages = map[code]page{
 	idem.CodeInDoubt: {
 		http.StatusConflict, "Nobody knows whether the side effect happened",
 		"A holder's lease passed after it may have acted, and it has neither recorded nor released. The key is in doubt.",
-		"Perform nothing, and report neither completion nor failure to the engine. Look into it (ask the upstream by a natural key); then reserve again with the takeovers of this answer, and record what happened or do it. Where takeovers_left is 0 only an operator can resolve it.",
+		"Perform nothing, and report neither completion nor failure to the engine. Look into it (ask the upstream by a natural key); then reserve again with the takeovers of this answer, and record what happened or do it. Where takeovers_left is 0 only an operator can resolve it. An operator who is told this at resolve looks at the entry again, and resolves it with its fence.",
 	},
 	idem.CodeAlreadyRecorded: {
 		http.StatusConflict, "A response is recorded already",

@@ -171,6 +171,12 @@ func (s *service) pass(t testing.TB, d time.Duration) {
 	s.key(t).replay("").want(404, "not_found")
 }
 
+// tick lets so much time pass that what comes next is told to be later: what happens at one moment has no order.
+func (s *service) tick(t testing.TB) {
+	t.Helper()
+	s.pass(t, 0)
+}
+
 // call is one request.
 type call struct {
 	method, path string

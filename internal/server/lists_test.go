@@ -32,8 +32,11 @@ func TestEntriesAreFiltered(t *testing.T) {
 		lapsed := doubt.reserve(own, obj{"lease_seconds": 30})
 		s.pass(t, lease)
 		dispatched.dispatch(dispatched.reserve(own, obj{"lease_seconds": 86400}).id()).want(200, "dispatched")
+		s.tick(t)
 		rec := recorded.record(recorded.reserve(own).id(), obj{"body": "x"}).want(201, "recorded")
+		s.tick(t)
 		released.release(released.reserve(own).id()).want(200, "released")
+		s.tick(t)
 		other := s.key(t)
 		last := other.reserve(obj{"owner": me, "lease_seconds": 86400}).want(201, "reserved")
 
@@ -112,14 +115,16 @@ func (s *service) all(t testing.TB, list string, limit int, params ...string) (i
 
 func TestEventsAreFiltered(t *testing.T) {
 	t.Parallel()
-	onEveryEngine(t, func(t *testing.T, s *service) {
+	withClock(t, func(t *testing.T, s *service) {
 		k, h, me := s.key(t), "h-"+uuid.NewString(), "o-"+uuid.NewString()
 		first := k.reserve(obj{"owner": me, "handler": h}).id()
 		k.release(first, obj{"reason": "1"}).want(200, "released")
+		s.tick(t)
 		second := k.reserve(obj{"owner": "else"}).id()
 		k.release(second, obj{"reason": "2"}).want(200, "released")
 		k.record("", obj{}, obj{"owner": me}).want(201, "recorded")
 		for range 3 {
+			s.tick(t)
 			k.replay("?owner="+me).want(200, "recorded")
 		}
 		other := s.key(t)

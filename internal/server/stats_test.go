@@ -31,6 +31,7 @@ func TestStats(t *testing.T) {
 			}
 			free.reserve(obj{"owner": "a", "lease_seconds": 86400}).id()
 
+			s.tick(t)
 			a := s.find(t, "stats").ok().has(obj{"open": 1, "in_doubt": 1, "duplicates": 1, "more_handlers": 0, "more_owners": 0})
 			zero := obj{
 				"replayed": 0, "taken_over": 0, "found_in_doubt": 0, "refused_mismatch": 0, "released": 0, "recorded_late": 0,

@@ -107,7 +107,7 @@ func parseToken(line string) (token, error) {
 	return tok, nil
 }
 
-// identify finds whose token it is. Every known hash is compared, each in constant time.
+// identify finds whose token it is.
 func (t *Tokens) identify(authorization string) (*Identity, bool) {
 	known := t.known.Load()
 	if known == nil {
@@ -117,14 +117,22 @@ func (t *Tokens) identify(authorization string) (*Identity, bool) {
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
 		return nil, false
 	}
-	hash := sha256.Sum256([]byte(strings.TrimSpace(secret)))
-	var found *Identity
-	for i := range *known {
-		if subtle.ConstantTimeCompare(hash[:], (*known)[i].hash[:]) == 1 {
-			found = &(*known)[i].Identity
+	if tok := find(*known, strings.TrimSpace(secret)); tok != nil {
+		return &tok.Identity, true
+	}
+	return nil, false
+}
+
+// find compares every known hash, each in constant time.
+func find(known []token, secret string) *token {
+	hash := sha256.Sum256([]byte(secret))
+	var found *token
+	for i := range known {
+		if subtle.ConstantTimeCompare(hash[:], known[i].hash[:]) == 1 {
+			found = &known[i]
 		}
 	}
-	return found, found != nil
+	return found
 }
 
 // NewToken makes a token and its line for a tokens file.

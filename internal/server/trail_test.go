@@ -253,7 +253,7 @@ func includes(got, want any) bool {
 // Replays are counted and listed: who was given which response when. Each is in the trail before its answer is.
 func TestReplaysAreListed(t *testing.T) {
 	t.Parallel()
-	onEveryEngine(t, func(t *testing.T, s *service) {
+	withClock(t, func(t *testing.T, s *service) {
 		k := s.key(t)
 		k.record(k.reserve(obj{"owner": "doer", "handler": "h"}).id(), obj{"status": 201, "body": "once"}).want(201, "recorded")
 		later := k.at(2)
@@ -274,6 +274,7 @@ func TestReplaysAreListed(t *testing.T) {
 			}},
 		}
 		for i, g := range given {
+			s.tick(t)
 			a := g.take(g.owner)
 			events := s.get(t, "/v1/events?kind=replayed&task_id="+k.task).ok().list("events")
 			if len(events) != i+1 {

@@ -22,7 +22,7 @@ func Pools(b Backend) []Pool {
 	if !ok {
 		return nil
 	}
-	return []Pool{pool("commands", p.pool), pool("reads", p.asker.(*pgQuestions).pool)}
+	return []Pool{pool("commands", p.pool), pool("reads", p.questions.pool)}
 }
 
 func pool(name string, p *pgxpool.Pool) Pool {
