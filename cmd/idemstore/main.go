@@ -42,6 +42,7 @@ type cli struct {
 	Purge       purgeCmd       `cmd:"" help:"Delete now what is past its retention. serve does so by itself, a little at a time."`
 	Token       tokenCmd       `cmd:"" help:"Make tokens."`
 	Audit       auditCmd       `cmd:"" help:"Ask a running service what happened, and settle keys in doubt."`
+	Crashtest   crashtestCmd   `cmd:"" help:"Kill a worker at every point where it hurts, and see whether each side effect happens once."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running service whether it can serve; exit 0 if so, 1 if not."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }
@@ -90,7 +91,7 @@ func (c *cli) parser(stdout, stderr io.Writer, exit func(int)) *kong.Kong {
 		kong.Description("One shared, durable table (task_id, attempt) -> response, by which a fleet of workers performs each side effect once."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(exit),
-		kong.Vars{"denied": strings.Join(server.DefaultDeniedHeaders, ",")},
+		kong.Vars{"denied": strings.Join(server.DefaultDeniedHeaders, ",")}.CloneWith(crashtestVars()),
 	)
 	if err != nil {
 		panic(err) // a fault of the struct tags above

@@ -21,8 +21,12 @@ import (
 	"github.com/idemstore/idemstore/internal/pgtest"
 )
 
-// TestMain lets the test binary be the program itself, so that tests can start it, kill it and start it again.
+// TestMain lets the test binary be the program itself, so that tests can start it, kill it and start it again, or a worker.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == beWorker {
+		runWorker(os.Args[2], os.Args[3])
+		return
+	}
 	if os.Getenv("IDEMSTORE_TEST_RUN_MAIN") == "1" {
 		main()
 		return

@@ -1,0 +1,243 @@
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+)
+
+// Options are what a run is made of.
+type Options struct {
+	Command   []string // starts the worker
+	Handlers  []string
+	Variables map[string]any // of every task, beside those of its handler
+	Points    []Point        // none: all
+	Scenarios []Scenario     // none: all
+	Store     Store
+
+	Parallel     int           // cases at a time
+	LockTTL      time.Duration // no lock lasts longer
+	MaxLease     time.Duration // no lease lasts longer; whole seconds
+	Settle       time.Duration // how long a doubt must stand to be called reported
+	Patience     time.Duration // how long a case may take
+	StartTimeout time.Duration // how long a worker may take from its start to its first fetch
+	LogDir       string        // where the worker's output is kept; "": nowhere
+
+	Progress func(done, all int, c Case) // may be nil
+}
+
+// Run puts the worker through every case. An error says that the test could not be made; what the worker did wrong is in
+// the report. Nothing that was started is running any more when Run returns.
+func Run(ctx context.Context, opts Options) (*Report, error) {
+	cases, err := opts.cases()
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 16}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	if _, _, err := opts.Store.look(ctx, client, key{uuid.NewString(), "0"}); err != nil {
+		return nil, err
+	}
+	root, err := os.MkdirTemp("", "idemstore-crashtest-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(root) }() // the system clears its temporary files
+
+	began := time.Now()
+	seen := make([]Evidence, len(cases))
+	group, running := errgroup.WithContext(ctx)
+	group.SetLimit(max(1, opts.Parallel))
+	var mu sync.Mutex
+	done := 0
+	for i, c := range cases {
+		group.Go(func() error {
+			if running.Err() != nil {
+				return running.Err()
+			}
+			e, err := runCase(running, &opts, client, c, filepath.Join(root, fmt.Sprint(i)))
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen[i] = e
+			done++
+			if opts.Progress != nil {
+				opts.Progress(done, len(cases), c)
+			}
+			return nil
+		})
+	}
+	err = group.Wait()
+	if ctx.Err() != nil {
+		return nil, errors.New("interrupted; nothing of it is left running")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return report(cases, seen, opts.Patience, time.Since(began)), nil
+}
+
+// runCase gives one worker a world of its own, and sees it through.
+func runCase(ctx context.Context, opts *Options, client *http.Client, c Case, dir string) (Evidence, error) {
+	t := &trial{
+		Case: c, opts: opts, client: client, over: make(chan struct{}), lease: opts.MaxLease,
+		keys: make(map[key]bool), recorded: make(map[key]bool), sent: make(map[key]bool),
+	}
+	var err error
+	if t.files, err = newFiles(dir, c.Handler); err != nil {
+		return Evidence{}, err
+	}
+	if t.log, err = openLog(opts.LogDir, dir, c); err != nil {
+		return Evidence{}, err
+	}
+	defer t.log.Close()
+	t.upstream = &upstream{
+		path: "/orders/" + uuid.NewString(), scenario: c.Scenario, keyed: c.Handler == HTTPCallKeyed, exists: c.Handler == HTTPGet,
+		watch: t, byKey: make(map[string]string),
+	}
+	t.engine = &engine{
+		taskID: uuid.NewString(), topic: c.Handler, lockTTL: opts.LockTTL, watch: t, over: t.over, changed: make(chan struct{}),
+	}
+	var s servers
+	defer s.close()
+	defer close(t.over)
+	if err := t.serve(&s); err != nil {
+		return Evidence{}, err
+	}
+	defer t.letConnect() // so that its port is closed with the others
+	if err := t.live(ctx); err != nil {
+		return Evidence{}, err
+	}
+	return t.evidence(), nil
+}
+
+// serve brings engine, store and upstream up, and tells the worker where they are.
+func (t *trial) serve(s *servers) error {
+	engineURL, err := s.start(t.engine.handler())
+	if err != nil {
+		return err
+	}
+	storeURL, err := s.start(&storeProxy{store: t.opts.Store, client: t.client, maxLease: t.opts.MaxLease, watch: t})
+	if err != nil {
+		return err
+	}
+	var upstreamURL string
+	if t.Scenario == Refuses {
+		port, err := reservePort()
+		if err != nil {
+			return fmt.Errorf("no free port for the upstream: %w", err)
+		}
+		upstreamURL = "http://" + port.addr
+		t.open = func() error { return s.startLater(port, t.upstream.handler()) }
+	} else {
+		t.opened = true
+		if upstreamURL, err = s.start(t.upstream.handler()); err != nil {
+			return err
+		}
+	}
+	t.engine.variables = t.variables(upstreamURL + t.upstream.path)
+	own := []string{
+		"CONDUIT_URL=" + engineURL, "UPSTREAM_URL=" + upstreamURL, "IDEMSTORE_URL=" + storeURL,
+		"IDEMSTORE_TOKEN=" + t.opts.Store.Token, "CRASHTEST_DIR=" + t.files.dir,
+	}
+	t.environ = append(os.Environ(), own...) // of two values the last counts
+	return nil
+}
+
+// variables are what the task tells its handler.
+func (t *trial) variables(target string) []variable {
+	own := map[string]any{}
+	switch t.Handler {
+	case CSVRead:
+		own["path"] = t.files.path
+	case CSVWrite:
+		own["path"], own["rows"] = t.files.path, rows
+	case HTTPGet:
+		own["url"], own["method"] = target, http.MethodGet
+	default:
+		own["url"], own["method"] = target, http.MethodPost
+		own["body"] = `{"amount":1200,"currency":"EUR"}`
+	}
+	for name, value := range t.opts.Variables {
+		if _, taken := own[name]; !taken || !t.known() {
+			own[name] = value
+		}
+	}
+	return variablesOf(own)
+}
+
+// evidence is what was seen, when all is over.
+func (t *trial) evidence() Evidence {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.seen
+	e.InDoubt = append([]string{}, e.InDoubt...) // in JSON: a list, if an empty one
+	e.Ended, e.Failures = t.engine.end(), t.engine.failures()
+	e.Effects = len(t.upstream.receipts())
+	switch t.Handler {
+	case HTTPGet:
+		e.Effects = e.Reads
+	case CSVWrite:
+		e.Effects, e.Torn = t.files.written()
+	}
+	if !t.known() {
+		e.Effects += t.files.told()
+	}
+	return e
+}
+
+// servers are what listens for one case.
+type servers struct {
+	mu      sync.Mutex
+	servers []*http.Server
+	done    sync.WaitGroup
+}
+
+func (s *servers) start(h http.Handler) (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is there at once, or not at all
+	if err != nil {
+		return "", fmt.Errorf("no free port on loopback: %w", err)
+	}
+	s.serve(l, h)
+	return "http://" + l.Addr().String(), nil
+}
+
+// startLater serves on a port that has refused connections until now.
+func (s *servers) startLater(port closedPort, h http.Handler) error {
+	l, err := port.listen()
+	if err == nil {
+		s.serve(l, h)
+	}
+	return err
+}
+
+func (s *servers) serve(l net.Listener, h http.Handler) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
+	s.servers = append(s.servers, server)
+	s.done.Go(func() { _ = server.Serve(l) }) // until it is closed
+}
+
+func (s *servers) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, server := range s.servers {
+		server.Close()
+	}
+	s.done.Wait()
+}
