@@ -24,10 +24,12 @@ build: ## Build bin/idemstore
 
 .PHONY: test
 test: test-deps ## Run all tests, with what they need installed first
+	cd examples/go && $(GO) test $(TESTFLAGS) ./...
 	$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: race
-race: test-deps ## Run all tests under the race detector
+race: test-deps ## Run all tests, under the race detector (examples/go without it)
+	cd examples/go && $(GO) test $(TESTFLAGS) ./...
 	CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race $(TESTFLAGS) ./...
 
 .PHONY: test-deps
@@ -60,15 +62,18 @@ generated:
 .PHONY: vet
 vet:
 	$(GO) vet ./...
+	cd examples/go && $(GO) vet ./...
 
 .PHONY: lint
 lint: ## Lint
 	$(TOOL) golangci-lint run ./...
+	cd examples/go && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 .PHONY: tidy
 tidy:
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
+	cd examples/go && $(GO) mod tidy -diff
 
 .PHONY: compose-config
 compose-config:

@@ -99,8 +99,8 @@ func TestMakeTargetsExist(t *testing.T) {
 func TestDependenciesHaveReasons(t *testing.T) {
 	t.Parallel()
 	var direct []string
-	for _, l := range regexp.MustCompile(`(?m)^(?:require |\t)(\S+) v\S+( // indirect)?$`).FindAllStringSubmatch(read(t, "go.mod"), -1) {
-		if l[2] == "" {
+	for _, l := range regexp.MustCompile(`(?m)^(?:require |\t)(\S+) v\S+( // indirect)?$`).FindAllStringSubmatch(read(t, "go.mod")+read(t, "examples/go/go.mod"), -1) {
+		if l[2] == "" && l[1] != "github.com/idemstore/idemstore" && !slices.Contains(direct, l[1]) {
 			direct = append(direct, l[1])
 		}
 	}
@@ -114,6 +114,54 @@ func TestDependenciesHaveReasons(t *testing.T) {
 	slices.Sort(direct)
 	slices.Sort(reasoned)
 	if !slices.Equal(direct, reasoned) {
-		t.Errorf("go.mod and tools/go.mod have\n  %s\ndocs/dependencies.md has\n  %s", strings.Join(direct, "\n  "), strings.Join(reasoned, "\n  "))
+		t.Errorf("go.mod, examples/go/go.mod and tools/go.mod have\n  %s\ndocs/dependencies.md has\n  %s", strings.Join(direct, "\n  "), strings.Join(reasoned, "\n  "))
+	}
+}
+
+// Whoever is woken by an alert finds it in the runbook, which knows of no others.
+func TestAlertsAreInTheRunbook(t *testing.T) {
+	t.Parallel()
+	named := func(text, pattern string) (names []string) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			names = append(names, m[1])
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
+	alerts := named(read(t, "deploy/prometheus/alerts.yaml"), `alert: (\w+)`)
+	if told := named(read(t, "docs/runbook.md"), "`(Idemstore[A-Za-z]+)`"); len(alerts) == 0 || !slices.Equal(alerts, told) {
+		t.Errorf("the alerts are %v, the runbook tells of %v", alerts, told)
+	}
+}
+
+// The lines of the crash test in docs/workers.md are such as it writes: its points, its upstreams, its words.
+func TestWorkersBookQuotesTheCrashTest(t *testing.T) {
+	t.Parallel()
+	verdicts, scenarios := read(t, "internal/crashtest/verdict.go"), read(t, "internal/crashtest/scenario.go")
+	var says []*regexp.Regexp
+	for _, literal := range regexp.MustCompile(`"([^"\n]{20,})"`).FindAllStringSubmatch(verdicts, -1) {
+		pattern := regexp.QuoteMeta(strings.TrimSuffix(literal[1], ": %s"))
+		says = append(says, regexp.MustCompile("^"+strings.NewReplacer("%d", `\d+`, "%s", `[a-z-]+`).Replace(pattern)+"$"))
+	}
+	lines := regexp.MustCompile(`(?m)^(\S+\.\S+) +(\S+) +(\S+) +(DUPLICATE|LOST|IN DOUBT, HIDDEN): (.+)$`).FindAllStringSubmatch(read(t, "docs/workers.md"), -1)
+	if len(lines) < 10 {
+		t.Fatalf("docs/workers.md quotes %d lines of the crash test, want 10 or more", len(lines))
+	}
+	for _, l := range lines {
+		if l[3] == "-" {
+			l[3] = "none"
+		}
+		for _, word := range l[1:4] {
+			if !strings.Contains(scenarios, `"`+word+`"`) {
+				t.Errorf("the crash test knows nothing of %s, which is quoted in %q", word, l[0])
+			}
+		}
+		known := false
+		for _, s := range says {
+			known = known || s.MatchString(l[5])
+		}
+		if !known {
+			t.Errorf("the crash test never says %q", l[5])
+		}
 	}
 }

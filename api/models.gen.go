@@ -625,7 +625,20 @@ type Event struct {
 	// Attempt The engine's retry count of the task: 0 to 2147483647.
 	Attempt Attempt `json:"attempt"`
 
-	// Detail What else is to be told, by kind; empty where nothing is. `reason`: as it was given. `doubts`: the grants in question. `code`: how the call was answered. `same_response`: whether the response that was offered is the recorded one. `action`, `forced`, `holder`: of an operator's word. Members may be added.
+	// Detail What else is to be told; empty where nothing is. Members may be added.
+	//
+	// | kind | members |
+	// |---|---|
+	// | `replayed` | `asked_attempt`, where the response is another attempt's than the one that was asked for: the event's `attempt` is the one whose response it is |
+	// | `taken_over` | `from`: each attempt that was taken over or passed over, with `attempt fence doubts` |
+	// | `found_in_doubt` | `doubts` |
+	// | `refused_mismatch` | `request_hash standing_request_hash`; `standing_attempt`, where that is another |
+	// | `released` | `reason`; `earlier_not_done`, `doubt_ended`, `nothing_changed`, where it is so |
+	// | `recorded_late` | `lease_until` of the reservation that recorded, `current_fence` of the key |
+	// | `duplicate_record` | `same_response`: whether it is the recorded one; `code`, where it was refused; `recorded_attempt`, where that is another |
+	// | `refused_record` | `code`: how the call was answered |
+	// | `resolved` | `action reason forced doubts`: what was settled; `holder`, where an owner was released. As `refused_record` or `duplicate_record`, what an operator offered has these too |
+	// | `purged` | `doubts expires_at` |
 	Detail json.RawMessage `json:"detail"`
 
 	// Fence The fence of the grant that it tells of; 0 where nothing was known of the key.

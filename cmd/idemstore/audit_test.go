@@ -218,7 +218,7 @@ func TestAuditReleaseOwner(t *testing.T) {
 	o.reserve(acted, "gone/1", "").want(t, http.StatusCreated, "reserved")
 	release := []string{"release-owner", "gone/1", "--reason", "scrapped", "--yes"}
 	o.audit(t, "operator", "", release[:4]...).want(exitUsage, "--yes")
-	o.audit(t, "operator", "", release...).want(exitRefused, append(ids, "1 key stay")...)
+	o.audit(t, "operator", "", release...).want(exitRefused, append(ids, "on 1 key and keeps")...)
 	for _, id := range ids {
 		o.reserve(id, "another", "").want(t, http.StatusCreated, "reserved")
 	}

@@ -82,6 +82,8 @@ func (s *Server) entrance(next http.Handler) http.Handler {
 					Msg("a handler panicked")
 				if out.status == 0 {
 					s.problem(out, r, codeInternal, "Something went wrong that should not have; the log has it under this request_id.")
+				} else { // what was sent must not be taken for whole
+					defer panic(http.ErrAbortHandler)
 				}
 			}
 			took, pattern := time.Since(start), route.RoutePattern()

@@ -120,7 +120,10 @@ func (s *Server) held(ctx context.Context, owner string, from *heldMark) ([]*ide
 			q.From = from.From.position()
 		}
 		page, err := s.reader.Entries(ctx, q)
-		if err != nil {
+		switch {
+		case err != nil && len(found) > 0:
+			return found, from, nil // the next call begins where this one could not go on
+		case err != nil:
 			return nil, nil, err
 		}
 		found = append(found, page.Entries...)
@@ -136,7 +139,7 @@ func (s *Server) held(ctx context.Context, owner string, from *heldMark) ([]*ide
 	return found, from, nil
 }
 
-// evicted says what became of one key. Of one that is gone, somebody else is the holder: nobody.
+// evicted says what became of one key. One of which nothing is known any more has no holder.
 func evicted(e *idem.Entry, result *idem.Result) api.OwnerReleaseResult {
 	out := api.OwnerReleaseResult{TaskID: e.TaskID, Attempt: e.Attempt, Fence: e.Fence, Outcome: api.OwnerReleaseResultOutcomeUnavailable}
 	if result.Err != nil {

@@ -352,8 +352,11 @@ func TestReleaseOfAnOwnerInWhichSomeCommitsAreUnknown(t *testing.T) {
 	}
 	held.entries = held.entries[:1]
 	start(t, setup{keeper: keeper, reader: held}).releaseOwner(t, "w").want(503, "unavailable")
+	// What was found is ended, and the next call goes on; where nothing was, the call fails.
 	held.err = errors.Join(idem.ErrUnavailable, errors.New(internals))
-	a = start(t, setup{keeper: keeper, reader: held}).releaseOwner(t, "w").want(503, "unavailable")
+	s = start(t, setup{keeper: failing(nil), reader: held})
+	cursor := s.releaseOwner(t, "w").ok().text("next_cursor")
+	a = s.releaseOwner(t, "w", obj{"cursor": cursor}).want(503, "unavailable")
 	if strings.Contains(string(a.raw), "postgres") {
 		t.Errorf("internals reach the client: %s", a)
 	}

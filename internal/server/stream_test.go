@@ -90,6 +90,31 @@ func TestFaultInTheMiddleOfAStream(t *testing.T) {
 	}
 }
 
+// So does a panic.
+func TestPanicInTheMiddleOfAStream(t *testing.T) {
+	t.Parallel()
+	var pages atomic.Int64
+	s := start(t, setup{keeper: failing(nil), reader: paging(func(context.Context, idem.EventQuery) (idem.EventPage, error) {
+		if pages.Add(1) > 1 {
+			panic(internals)
+		}
+		return numbered(0, 10, 100), nil
+	})})
+	req := call{method: http.MethodGet, path: "/v1/events", header: map[string]string{"Accept": ndjsonType}}.request(t, s)
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if got, err := io.ReadAll(res.Body); !errors.Is(err, io.ErrUnexpectedEOF) || bytes.Count(got, []byte("\n")) != 10 {
+		t.Errorf("%v after %s", err, got)
+	}
+	eventually(t, "the panic is not in the log", func() bool {
+		lines := s.journal.of(req.Header.Get("X-Request-Id"))
+		return len(lines) == 2 && lines[0].Level == "error" && lines[1].Message == "request"
+	})
+}
+
 // logged holds the one line about a request to something.
 func (s *service) logged(t testing.TB, req *http.Request, so func(entry) bool) {
 	t.Helper()
