@@ -29,7 +29,7 @@ func (b *bench) grow(rows int, rounds int, d time.Duration) error {
 			return err
 		}
 		begun := time.Now()
-		if err := b.db.load(rows, newTask); err != nil {
+		if err := b.db.load(rows, newTask, time.Now()); err != nil {
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "%d rows with %s ids were loaded in %s\n", rows, kind, time.Since(begun).Round(time.Second))
@@ -68,8 +68,8 @@ func (b *bench) growthRound(rounds int, d time.Duration) (growth, error) {
 	return growth{median(pairs).ops, median(replays).ops}, nil
 }
 
-// load fills the table by COPY.
-func (p *postgres) load(rows int, id func() string) error {
+// load fills the table by COPY with rows that were recorded up to a time, a millisecond apart.
+func (p *postgres) load(rows int, id func() string, upTo time.Time) error {
 	const columns = "task_id, attempt, version, state, reservation_id, owner, fence, handler, request_hash, explicit, task_scope, " +
 		"lease_seconds, reserved_at, lease_until, recorded_at, recorded_by, late, doubts, expires_at, response_status, response_head, response_body"
 	cmd := exec.Command(p.bin+"/psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", "COPY entries ("+columns+") FROM STDIN", p.url())
@@ -89,10 +89,10 @@ func (p *postgres) load(rows int, id func() string) error {
 	}
 	out := bufio.NewWriterSize(in, 1<<20)
 	body := strings.Repeat("30313233343536373839", 50)
-	now := time.Now().UTC()
+	upTo = upTo.UTC()
 	const form = "2006-01-02 15:04:05.000000Z"
 	for i := range rows {
-		at := now.Add(-time.Duration(rows-i) * time.Millisecond)
+		at := upTo.Add(-time.Duration(rows-i) * time.Millisecond)
 		_, err = fmt.Fprintf(out, "%s\t0\t1\trecorded\t%s\tbench\t1\thttp.call\t\tf\tf\t60\t%s\t%s\t%[3]s\tbench\tf\t0\t%[5]s\t201\t\\\\x00\t\\\\x%[6]s\n",
 			id(), uuid.NewString(), at.Format(form), at.Add(time.Minute).Format(form), at.Add(336*time.Hour).Format(form), body)
 		if err != nil {

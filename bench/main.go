@@ -3,6 +3,8 @@
 //
 //	go run ./bench            the whole table, some five minutes
 //	go run ./bench -short     under a minute, and fails when the pair ratio falls under -floor
+//	go run ./bench -grow N    pairs and replays beside N recorded rows
+//	go run ./bench -purge N   reserves while N expired rows are purged
 package main
 
 import (
@@ -24,6 +26,7 @@ func main() {
 	only := flag.String("only", "", "only the measurements whose name contains this, and pgbench")
 	profile := flag.String("cpuprofile", "", "file for a CPU profile of the load generator")
 	rows := flag.Int("grow", 0, "instead, measure pairs and replays at no rows and at so many")
+	purge := flag.Int("purge", 0, "instead, measure reserves at half load without and with so many expired rows being purged")
 	against := flag.String("against", "", "only drive pairs, at 64 connections, against the service at this host:port on loopback, to profile it")
 	batch := flag.Int("batch", 0, "with -against: in batches of so many, at 8 connections")
 	flag.Parse()
@@ -43,7 +46,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	o := options{*short, *floor, *rounds, time.Duration(*seconds) * time.Second, *only, *rows}
+	o := options{*short, *floor, *rounds, time.Duration(*seconds) * time.Second, *only, *rows, *purge}
 	stopProfile, err := profileTo(*profile)
 	if err == nil {
 		err = run(ctx, o)
@@ -62,6 +65,7 @@ type options struct {
 	each   time.Duration
 	only   string
 	grow   int
+	purge  int
 }
 
 // measurement is a line of the table.
@@ -85,6 +89,9 @@ func run(ctx context.Context, o options) error {
 	defer b.close()
 	if o.grow > 0 {
 		return b.grow(o.grow, o.rounds, o.each)
+	}
+	if o.purge > 0 {
+		return b.purge(o.purge, o.rounds, o.each)
 	}
 	list := b.measurements()
 	if o.short {
