@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -18,6 +19,11 @@ type fact struct {
 	what       string
 	who, token string
 	detail     string
+}
+
+// rank is the order of what happened at one moment: a grant follows what led to it, and what a call was told follows all.
+func (f *fact) rank() int {
+	return cmp.Or(1+slices.Index([]string{"lease passed", "found_in_doubt", "taken_over", "reserved", "dispatched", "recorded"}, f.what), 7)
 }
 
 // timeline is what happened to a task, and the different responses that were recorded or offered.
@@ -46,7 +52,7 @@ func newTimeline(task *api.Task, now time.Time) *timeline {
 	for i := range task.Events {
 		l.event(&task.Events[i])
 	}
-	slices.SortStableFunc(l.facts, func(a, b fact) int { return a.at.Compare(b.at) })
+	slices.SortStableFunc(l.facts, func(a, b fact) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.rank(), b.rank())) })
 	return l
 }
 

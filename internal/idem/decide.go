@@ -101,6 +101,18 @@ func (d *decider) since(g *Grant) time.Time {
 	return d.now
 }
 
+// after is the time of an event about an entry: not before what the entry itself tells, which may be dated from the later
+// end. So a trail that is read by time tells a record before the one that came too late for it.
+func (d *decider) after(e *Entry) time.Time {
+	at := d.now
+	for _, told := range []time.Time{e.ReservedAt, e.DispatchedAt, e.RecordedAt, e.ReleasedAt} {
+		if told.After(at) {
+			at = told
+		}
+	}
+	return at
+}
+
 // standing is the entry of an attempt, nil where the key is absent. A key past its retention is; where that ended a
 // doubt, it is told to the trail by whoever finds it first.
 func (d *decider) standing(attempt int32) *Entry {
@@ -223,7 +235,7 @@ func (d *decider) change(k Key) int {
 // put has an entry written, with its events.
 func (d *decider) put(e *Entry, events ...Event) *Change {
 	for i := range events {
-		events[i].At, events[i].Key = d.now, e.Key
+		events[i].At, events[i].Key = d.after(e), e.Key
 	}
 	if i := d.change(e.Key); i >= 0 {
 		c := &d.changes[i]
@@ -236,7 +248,7 @@ func (d *decider) put(e *Entry, events ...Event) *Change {
 
 // tell has an event written about an entry that stays as it is.
 func (d *decider) tell(e *Entry, event Event) {
-	event.At, event.Key = d.now, e.Key
+	event.At, event.Key = d.after(e), e.Key
 	d.changes = append(d.changes, Change{
 		Entry: e, Base: d.version(e.Attempt), Same: true, Before: e.ExpiresAt, Events: []Event{event},
 	})

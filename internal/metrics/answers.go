@@ -19,6 +19,7 @@ var verbs = map[string]struct {
 	"release":  {"Releases that were answered.", idem.CodeReleased},
 	"replay":   {"Replays that were asked for by that verb.", idem.CodeRecorded},
 	"resolve":  {"Operators' resolutions that were answered.", idem.CodeReleased},
+	"evict":    {"Keys of owners that operators called gone.", idem.CodeReleased},
 }
 
 // answers counts what commands were answered, each item of a batch by itself.

@@ -74,6 +74,7 @@ func (s *Server) ReleaseOwner(w http.ResponseWriter, r *http.Request, _ string) 
 			unknown++
 		}
 		out.Results[i] = evicted(held[i], &result)
+		s.observeItem("evict", cmds[i], &result.Outcome, code(out.Results[i].Outcome))
 	}
 	if unknown > 0 && unknown == len(results) {
 		s.fail(w, r, req.err)

@@ -10,6 +10,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/idemstore/idemstore/internal/idem"
 	"github.com/idemstore/idemstore/internal/pgtest"
 	"github.com/idemstore/idemstore/migrations"
@@ -66,6 +68,9 @@ func full(t *testing.T) *Postgres {
 	must(t, conn, `ALTER TABLE entries SET (fillfactor = 100)`) // else they take gigabytes
 	must(t, conn, `SELECT make_event_partitions(now() - interval '90 days', 14)`)
 	other := session(t, databaseURL)
+	for _, c := range []*pgx.Conn{conn, other} {
+		must(t, c, `SET jit = off`) // takes longer than it saves, and not every server has what it needs
+	}
 	var both sync.WaitGroup
 	both.Go(func() { must(t, other, manyEvents, manyRows) })
 	must(t, conn, manyEntries, manyRows)
