@@ -635,9 +635,9 @@ type Event struct {
 	// | `refused_mismatch` | `request_hash standing_request_hash`; `standing_attempt`, where that is another |
 	// | `released` | `reason`; `earlier_not_done`, `doubt_ended`, `nothing_changed`, where it is so |
 	// | `recorded_late` | `lease_until` of the reservation that recorded, `current_fence` of the key |
-	// | `duplicate_record` | `same_response`: whether it is the recorded one; `code`, where it was refused; `recorded_attempt`, where that is another |
-	// | `refused_record` | `code`: how the call was answered |
-	// | `resolved` | `action reason forced doubts`: what was settled; `holder`, where an owner was released. As `refused_record` or `duplicate_record`, what an operator offered has these too |
+	// | `duplicate_record` | `same_response`: whether it is the recorded one; `verb`: `record`, `release` (it says of itself that nothing happened) or `resolve`; `code`, where it was refused; `reason`, where one was given; `recorded_attempt`, where that is another |
+	// | `refused_record` | `code`: how the call was answered; `verb` and `reason` as above |
+	// | `resolved` | `action reason forced`; `doubts`: those that ended; where an owner was released, `holder`, and `doubts_left` where others' stand. What an operator offered and was refused has `action` and `forced` too |
 	// | `purged` | `doubts expires_at` |
 	Detail json.RawMessage `json:"detail"`
 
@@ -718,6 +718,18 @@ type Health struct {
 // HealthStatus defines model for Health.Status.
 type HealthStatus string
 
+// HeldKey A key, and the fence of the grant that was looked at.
+type HeldKey struct {
+	// Attempt The engine's retry count of the task: 0 to 2147483647.
+	Attempt *Attempt `json:"attempt"`
+
+	// Fence A fencing token: 1, 2, 3, ... within one life of the key, growing with each grant and with each revival of a passed lease. Hand it to an upstream that can compare, so that it refuses an older holder.
+	Fence Fence `json:"fence"`
+
+	// TaskID The engine's id of the task, stable across deliveries: 1 to 255 of `A-Z a-z 0-9 . _ ~ : @ -`, not `.` or `..`. A UUID (8-4-4-4-12) in any letter case is the same task and is kept and answered in lower case.
+	TaskID TaskID `json:"task_id"`
+}
+
 // OfferedHeaders Pairs of name and value, which keep order and repeats; or an object of strings and arrays of strings. At most 100 values and 32 KiB in all. Those in the deny-list are dropped and named in `dropped_headers`.
 type OfferedHeaders = json.RawMessage
 
@@ -774,6 +786,9 @@ type OwnerReleaseRequest struct {
 
 	// Force Also grants that may have acted, which says that none of them did.
 	Force *bool `json:"force,omitempty"`
+
+	// Keys Only these keys, each only while the owner's grant on it has this fence: what was looked at before, and nothing that came since. Without it, all that is found. Not beside `cursor`.
+	Keys *[]HeldKey `json:"keys,omitempty"`
 
 	// Reason How it is known that the owner is gone, for the audit. 1 to 1000 characters.
 	Reason string `json:"reason"`

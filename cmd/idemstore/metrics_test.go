@@ -137,7 +137,7 @@ func TestAnIncidentIsCounted(t *testing.T) {
 			"idemstore_release_total":           {`handler="charge",outcome="already_recorded"`: "1"},
 			"idemstore_reserve_total":           {`handler="charge",outcome="reserved"`: "2", `handler="charge",outcome="in_doubt"`: "1", `handler="charge",outcome="recorded"`: "1", `handler="none",outcome="invalid_request"`: "1"},
 			"idemstore_repeated_refusals_total": {`handler="charge",outcome="already_recorded",verb="record"`: "1"},
-			"idemstore_duplicate_records_total": {`handler="charge",same_response="false"`: "1"},
+			"idemstore_duplicate_records_total": {`handler="charge",same_response="false",verb="record"`: "1"},
 			"idemstore_late_records_total":      {`handler="charge"`: "1"},
 			"idemstore_takeovers_total":         {`handler="charge"`: "1"},
 			"idemstore_doubts_found_total":      {`handler="charge"`: "1"},

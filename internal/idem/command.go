@@ -9,7 +9,7 @@ type Command interface {
 	// It returns a *FieldError.
 	Validate() error
 
-	by() Actor
+	by() string // the id of the request
 	decide(d *decider)
 }
 
@@ -22,7 +22,7 @@ type Call struct {
 // Target implements Command.
 func (c *Call) Target() Key { return c.Key }
 
-func (c *Call) by() Actor { return c.Actor }
+func (c *Call) by() string { return c.RequestID }
 
 // Actor says for the trail who spoke.
 type Actor struct {
@@ -101,6 +101,7 @@ type Resolve struct {
 type Evict struct {
 	Call
 	Owner  string
+	Fence  int64 // of the grant that was looked at; 0: whichever it is
 	Reason string
 	Force  bool // also a grant that may have acted
 }

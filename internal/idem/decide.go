@@ -52,7 +52,7 @@ func (n Need) None() bool { return !n.Whole && !n.HasBody }
 // Decide judges one validated command by what is known of the task and by the database's time. It is the whole
 // protocol: a pure function that changes nothing it was given.
 func (p Policy) Decide(task Task, cmd Command, now time.Time) Decision {
-	d := &decider{policy: p, task: task, key: cmd.Target(), actor: cmd.by(), now: now}
+	d := &decider{policy: p, task: task, key: cmd.Target(), request: cmd.by(), now: now}
 	d.own = d.standing(d.key.Attempt)
 	cmd.decide(d)
 	if !d.need.None() {
@@ -75,14 +75,14 @@ func (p Policy) Decide(task Task, cmd Command, now time.Time) Decision {
 
 // decider is the state of one judgement.
 type decider struct {
-	policy Policy
-	task   Task
-	key    Key
-	actor  Actor
-	now    time.Time
-	own    *Entry   // nil: the key is absent
-	rest   []*Entry // the task's other attempts once they were looked at, highest first
-	looked bool
+	policy  Policy
+	task    Task
+	key     Key
+	request string // the id of the request
+	now     time.Time
+	own     *Entry   // nil: the key is absent
+	rest    []*Entry // the task's other attempts once they were looked at, highest first
+	looked  bool
 
 	out     Outcome
 	changes []Change
@@ -125,7 +125,7 @@ func (d *decider) standing(attempt int32) *Entry {
 	}
 	if e.InDoubt(d.now) {
 		d.put(d.tombstone(e.Key), Event{
-			Kind: EventPurged, Fence: e.Fence, Handler: e.Handler, Owner: e.Owner, Actor: d.actor,
+			Kind: EventPurged, Fence: e.Fence, Handler: e.Handler, Owner: e.Owner, Actor: Actor{RequestID: d.request},
 			Detail: map[string]any{"doubts": describe(e.Doubts(d.now)), "expires_at": Stamp(e.ExpiresAt)},
 		})
 	}

@@ -123,6 +123,16 @@ func (e *Entry) Doubts(now time.Time) []Grant {
 // InDoubt says whether nothing is recorded, nobody holds a live lease, and at least one doubt stands.
 func (e *Entry) InDoubt(now time.Time) bool { return !e.Live(now) && len(e.Doubts(now)) > 0 }
 
+// DoubtSince is when the first lease passed of those whose doubts stand; zero where none does.
+func (e *Entry) DoubtSince(now time.Time) (since time.Time) {
+	for _, g := range e.Doubts(now) {
+		if since.IsZero() || g.LeaseUntil.Before(since) {
+			since = g.LeaseUntil
+		}
+	}
+	return since
+}
+
 // Expired says whether the key behaves as absent, purged or not.
 func (e *Entry) Expired(now time.Time) bool { return !now.Before(e.ExpiresAt) }
 

@@ -81,7 +81,9 @@ func (c *Renew) decide(d *decider) {
 
 func (c *Release) decide(d *decider) {
 	e, id := d.own, c.ReservationID
-	event, ok := d.known(id, Event{Owner: c.Token, Actor: c.Actor, Response: c.Response})
+	event, ok := d.known(id, Event{
+		Owner: c.Token, Actor: c.Actor, Response: c.Response, Detail: detail(c.detail(), "verb", "release"),
+	})
 	switch {
 	case !ok:
 	case e.letGo(id):

@@ -105,7 +105,7 @@ func (c *Replay) Validate() error { return name("owner", c.Owner, true) }
 
 // Validate implements Command.
 func (c *Resolve) Validate() error {
-	if err := first(text("reason", c.Reason, MaxReason, true), Range("fence", c.Fence, 1, math.MaxInt64)); err != nil {
+	if err := first(reason(c.Reason), Range("fence", c.Fence, 1, math.MaxInt64)); err != nil {
 		return err
 	}
 	return c.Response.validate()
@@ -113,7 +113,7 @@ func (c *Resolve) Validate() error {
 
 // Validate implements Command.
 func (c *Evict) Validate() error {
-	return first(name("owner", c.Owner, true), text("reason", c.Reason, MaxReason, true))
+	return first(name("owner", c.Owner, true), reason(c.Reason))
 }
 
 func (r *Response) validate() error {
@@ -189,6 +189,14 @@ func name(field, s string, required bool) error {
 		return &FieldError{field, "must have no control characters"}
 	}
 	return nil
+}
+
+// reason is what an operator must give: whoever reads the trail a month later has nothing else.
+func reason(s string) error {
+	if s != "" && strings.TrimSpace(s) == "" {
+		return &FieldError{"reason", "must say why"}
+	}
+	return text("reason", s, MaxReason, true)
 }
 
 func text(field, s string, most int, required bool) error {

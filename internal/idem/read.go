@@ -100,7 +100,7 @@ type Standing struct {
 	Now     time.Time
 	Open    int64 // a live lease is held
 	InDoubt int64
-	Oldest  *Entry // of those in doubt, the one whose last lease ended first
+	Oldest  *Entry // of those in doubt, the one of which a doubt has stood longest
 }
 
 // Stats counts the entries that were reserved in a period by what they are now, and the events of that period by kind.

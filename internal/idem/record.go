@@ -107,7 +107,7 @@ func (c *Record) decideUnreserved(d *decider) {
 			d.need.Body, d.need.HasBody = in.Attempt, true
 			return
 		}
-		event.Detail = map[string]any{"recorded_attempt": in.Attempt}
+		event.Detail = detail(event.Detail, "recorded_attempt", in.Attempt)
 		d.refuseOffer(CodeAlreadyRecorded, in, EventDuplicateRecord, in.compared(event))
 	case CodeInDoubt:
 		d.refuseOffer(code, in, EventRefusedRecord, event)
@@ -139,5 +139,5 @@ func (c *Record) event() Event {
 	if owner == "" {
 		owner = c.Token
 	}
-	return Event{Owner: owner, Actor: c.Actor, Response: c.Response}
+	return Event{Owner: owner, Actor: c.Actor, Response: c.Response, Detail: map[string]any{"verb": "record"}}
 }

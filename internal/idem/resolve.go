@@ -4,7 +4,7 @@ func (c *Resolve) decide(d *decider) {
 	e := d.own
 	event := Event{
 		Kind: EventResolved, Owner: c.Token, Actor: c.Actor, Response: c.Response,
-		Detail: map[string]any{"reason": c.Reason, "action": "release", "forced": c.Force},
+		Detail: map[string]any{"reason": c.Reason, "action": "release", "forced": c.Force, "verb": "resolve"},
 	}
 	if c.Response != nil {
 		event.Detail["action"] = "record"
@@ -16,6 +16,9 @@ func (c *Resolve) decide(d *decider) {
 	event.Fence, event.Handler = e.Fence, e.Handler
 	switch {
 	case e.State == Recorded && c.Response != nil && e.Response.Equal(c.Response):
+		if e.RecordedReservationID != "" || e.RecordedBy != c.Token { // else the operator repeats itself
+			d.remember(EventDuplicateRecord, e.compared(event))
+		}
 		d.show(CodeRecorded, e)
 	case e.State == Recorded:
 		d.refuseOffer(CodeAlreadyRecorded, e, EventDuplicateRecord, e.compared(event))
@@ -34,6 +37,7 @@ func (c *Resolve) decide(d *decider) {
 // settle ends the key's doubts by an operator's word.
 func (c *Resolve) settle(d *decider, event Event) {
 	n := d.draft()
+	delete(event.Detail, "verb") // its kind says it
 	event.Detail["doubts"] = describe(n.Doubts(d.now))
 	if c.Response != nil {
 		n.record(c.Response, c.Token, "", d.since(&n.Grant))
@@ -63,14 +67,15 @@ func (c *Evict) decide(d *decider) {
 		d.refuse(CodeNotHolder, e)
 	case e.State == Released:
 		d.released(e, c.event(e))
-	case c.Force || !e.MayHaveActed():
+	case (c.Force || !e.MayHaveActed()) && (c.Fence == 0 || c.Fence == e.Fence):
 		c.letGo(d)
 	case e.Live(d.now):
 		d.refuse(CodeInProgress, e)
 	default:
 		d.refuse(CodeInDoubt, e)
-		d.out.Doubts = e.Doubts(d.now)
-		d.found(e, c.event(e))
+		if d.out.Doubts = e.Doubts(d.now); e.InDoubt(d.now) {
+			d.found(e, c.event(e))
+		}
 	}
 }
 
@@ -78,8 +83,13 @@ func (c *Evict) decide(d *decider) {
 func (c *Evict) letGo(d *decider) {
 	n := d.draft()
 	event := c.event(n)
-	event.Detail["doubts"] = describe(n.Doubts(d.now))
+	before := n.Doubts(d.now)
 	n.State, n.ReleasedAt, n.ByOperator = Released, d.since(&n.Grant), true
+	left := n.Doubts(d.now)
+	event.Detail["doubts"] = describe(before[len(left):]) // its own is the last
+	if len(left) > 0 {
+		event.Detail["doubts_left"] = describe(left)
+	}
 	n.keepUntil(d.policy, d.now)
 	d.put(n, event)
 	d.released(n, event)

@@ -198,12 +198,12 @@ released-inherits           kept    kept      doubt+  doubt+    kept    kept    
 released-not-done-inherits  kept    kept      doubt+  doubt+    kept    kept      doubt+  doubt+    dropped dropped   doubt   doubt
 operator-acted              kept    kept      doubt+  doubt+    kept    kept      doubt+  doubt+    dropped dropped   doubt   doubt
 operator-idle               kept    kept      doubt+  doubt+    kept    kept      doubt+  doubt+    dropped dropped   doubt   doubt
-recorded                    again   again     again   again     taken+  taken+    taken+  taken+    taken   taken     taken   taken
-recorded-late               again   again     again   again     taken+  taken+    taken+  taken+    taken   taken     taken   taken
-recorded-former-inherits    again   again     again   again     taken+  taken+    taken+  taken+    taken   taken     taken   taken
-recorded-let-go-inherits    again   again     again   again     taken+  taken+    taken+  taken+    taken   taken     taken   taken
-recorded-doubter-let-go     again   again     again   again     taken+  taken+    taken+  taken+    taken   taken     taken   taken
-recorded-unreserved         again   again     again   again     taken+  taken+    taken+  taken+    taken   taken     taken   taken
+recorded                    again+   again+     again+   again+     taken+  taken+    taken+  taken+    taken   taken     taken   taken
+recorded-late               again+   again+     again+   again+     taken+  taken+    taken+  taken+    taken   taken     taken   taken
+recorded-former-inherits    again+   again+     again+   again+     taken+  taken+    taken+  taken+    taken   taken     taken   taken
+recorded-let-go-inherits    again+   again+     again+   again+     taken+  taken+    taken+  taken+    taken   taken     taken   taken
+recorded-doubter-let-go     again+   again+     again+   again+     taken+  taken+    taken+  taken+    taken   taken     taken   taken
+recorded-unreserved         again+   again+     again+   again+     taken+  taken+    taken+  taken+    taken   taken     taken   taken
 recorded-operator           again   again     again   again     taken+  taken+    taken+  taken+    taken   taken     taken   taken
 `, states(), columns)
 }

@@ -230,14 +230,61 @@ func TestReplayIsExact(t *testing.T) {
 	}
 }
 
-// The end of a doubt names its last holder, and whose call found it.
-func TestEndOfDoubtNamesWhoFoundIt(t *testing.T) {
+// The end of a doubt names its last holder, and nobody's token: nobody acted. The request that found it is named.
+func TestEndOfDoubtNamesNobodyElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	w.do(t, reserve(0, "a"))
 	w.lapse(0).pass(90 * day)
 	ev := w.do(t, replay(0)).event(t, idem.EventPurged)
-	if want := call(0).Actor; ev.Owner != "o-a" || ev.Actor != want {
+	if want := (idem.Actor{RequestID: call(0).RequestID}); ev.Owner != "o-a" || ev.Actor != want {
 		t.Errorf("the event is of %s and %+v, want o-a and %+v", ev.Owner, ev.Actor, want)
+	}
+}
+
+// What is kept of a refused response says by which verb it came, and the reason that came with it: a release says of itself
+// that nothing happened.
+func TestEvidenceNamesItsVerb(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.do(t, reserve(0, "a"))
+	w.lapse(0).do(t, reserve(0, "b", naming(0, 1)))
+	w.do(t, record(0, "b", answerA()))
+	gone := release(0, "a")
+	gone.Reason, gone.Response = "connection refused", &idem.Response{Status: 503}
+	for verb, cmd := range map[string]idem.Command{"record": record(0, "a", answerB()), "release": gone, "resolve": resolve(0, 2, answerB())} {
+		ev := w.fork().do(t, cmd).event(t, idem.EventDuplicateRecord)
+		why := map[string]any{"record": nil, "release": "connection refused", "resolve": "looked it up"}[verb]
+		if ev.Detail["verb"] != verb || ev.Detail["reason"] != why {
+			t.Errorf("%s: the detail is %v", verb, ev.Detail)
+		}
+	}
+	if ev := w.fork().do(t, record(1, "x", answerA())).event(t, idem.EventRefusedRecord); ev.Detail["verb"] != "record" {
+		t.Errorf("the detail is %v", ev.Detail)
+	}
+}
+
+// An owner that is gone takes its own doubt along and leaves those of others, which the trail tells apart.
+func TestEvictTellsWhatEndedAndWhatStands(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.do(t, reserve(0, "a"))
+	w.lapse(0).do(t, reserve(0, "b", naming(0, 1)))
+	w.lapse(0)
+	stale := evict(0, "o-b", true)
+	stale.Fence = 1
+	w.fork().do(t, stale).check(t, "doubt!")
+	told := evict(0, "o-b", true)
+	told.Fence = 2
+	ev := w.do(t, told).event(t, idem.EventResolved)
+	owners := func(name string) (names []any) {
+		list, _ := ev.Detail[name].([]map[string]any)
+		for _, g := range list {
+			names = append(names, g["owner"])
+		}
+		return names
+	}
+	if fmt.Sprint(owners("doubts"), owners("doubts_left")) != "[o-b] [o-a]" {
+		t.Errorf("the detail is %v", ev.Detail)
 	}
 }

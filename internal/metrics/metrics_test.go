@@ -165,11 +165,11 @@ func TestWhatIsWritten(t *testing.T) {
 	m := New(r, "test")
 	events := func(kinds ...idem.EventKind) (c idem.Change) {
 		for _, kind := range kinds {
-			c.Events = append(c.Events, idem.Event{Kind: kind, Handler: "h", Detail: map[string]any{"same_response": false}})
+			c.Events = append(c.Events, idem.Event{Kind: kind, Handler: "h", Detail: map[string]any{"verb": "record", "same_response": false}})
 		}
 		return c
 	}
-	same := idem.Change{Events: []idem.Event{{Kind: idem.EventDuplicateRecord, Handler: "h", Detail: map[string]any{"same_response": true}}}}
+	same := idem.Change{Events: []idem.Event{{Kind: idem.EventDuplicateRecord, Handler: "h", Detail: map[string]any{"verb": "record", "same_response": true}}}}
 	changes := []idem.Change{events(kinds...), events(kinds...), same, {}}
 	swap := func(s scripted) {
 		_, _, _ = m.Store(s).Swap(t.Context(), changes)
@@ -186,8 +186,8 @@ func TestWhatIsWritten(t *testing.T) {
 		got.want(t, fmt.Sprintf("idemstore_events_total{kind=%q}", kind), want)
 	}
 	for _, series := range []string{
-		`idemstore_duplicate_records_total{handler="h",same_response="false"}`,
-		`idemstore_duplicate_records_total{handler="h",same_response="true"}`,
+		`idemstore_duplicate_records_total{handler="h",same_response="false",verb="record"}`,
+		`idemstore_duplicate_records_total{handler="h",same_response="true",verb="record"}`,
 		`idemstore_late_records_total{handler="h"}`, `idemstore_takeovers_total{handler="h"}`, `idemstore_doubts_found_total{handler="h"}`,
 		`idemstore_purged_in_doubt_total`, `idemstore_swaps_lost_total`, `idemstore_store_errors_total{call="swap"}`,
 		`idemstore_store_errors_total{call="load"}`,
@@ -260,7 +260,7 @@ func TestStanding(t *testing.T) {
 	got := scrape(t, r)
 	got.want(t, "idemstore_open", 3)
 	got.want(t, "idemstore_in_doubt", 2)
-	got.want(t, "idemstore_oldest_in_doubt_seconds", 60)
+	got.want(t, "idemstore_oldest_in_doubt_seconds", 3600)
 
 	// However many scrape, the store is asked every few seconds.
 	answer = idem.Standing{Now: now}

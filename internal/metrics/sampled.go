@@ -86,25 +86,11 @@ func (s *standing) Collect(c chan<- prometheus.Metric) {
 	}
 	age := 0.0
 	if now.Oldest != nil {
-		age = now.Now.Sub(lastLease(now.Oldest, now.Now)).Seconds()
+		age = now.Now.Sub(now.Oldest.DoubtSince(now.Now)).Seconds()
 	}
 	c <- prometheus.MustNewConstMetric(open, prometheus.GaugeValue, float64(now.Open))
 	c <- prometheus.MustNewConstMetric(inDoubt, prometheus.GaugeValue, float64(now.InDoubt))
 	c <- prometheus.MustNewConstMetric(oldestInDoubt, prometheus.GaugeValue, age)
-}
-
-// lastLease is when the last of the leases passed that left a doubt.
-func lastLease(e *idem.Entry, now time.Time) time.Time {
-	var last time.Time
-	for _, g := range e.Doubts(now) {
-		if g.LeaseUntil.After(last) {
-			last = g.LeaseUntil
-		}
-	}
-	if last.IsZero() { // it has no doubt any more at this moment
-		return now
-	}
-	return last
 }
 
 // Ready shows whether the store can serve.

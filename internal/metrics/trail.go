@@ -14,7 +14,7 @@ import (
 // trail counts what is written to the store: there passes, once and whoever asked, everything that the service decides.
 type trail struct {
 	events     *counters[string]
-	duplicates *counters[[2]string]
+	duplicates *counters[[3]string]
 	late       *counters[string]
 	takeovers  *counters[string]
 	found      *counters[string]
@@ -35,17 +35,17 @@ type timed struct {
 
 func (t *trail) register(f promauto.Factory) {
 	one := func(l string) []string { return []string{l} }
-	two := func(l [2]string) []string { return l[:] }
+	three := func(l [3]string) []string { return l[:] }
 	t.events = newCounters(f.NewCounterVec(counter("events_total", "Events that this replica wrote to the trail."), []string{"kind"}), one)
 	t.duplicates = newCounters(f.NewCounterVec(counter("duplicate_records_total",
 		"Responses that were offered for a key that has one, by another than who recorded it or with another response."),
-		[]string{"same_response", "handler"}), two)
+		[]string{"verb", "same_response", "handler"}), three)
 	t.late = newCounters(f.NewCounterVec(counter("late_records_total", "First records that came after their lease had passed."), []string{"handler"}), one)
 	t.takeovers = newCounters(f.NewCounterVec(counter("takeovers_total", "Grants past a doubt that a worker had looked into."), []string{"handler"}), one)
 	t.found = newCounters(f.NewCounterVec(counter("doubts_found_total", "Doubts that were found, each the first time."), []string{"handler"}), one)
 	// There from the start: a count that comes into being at 1 is not seen to rise.
 	for _, same := range []string{"true", "false"} {
-		t.duplicates.get([2]string{same, noHandler})
+		t.duplicates.get([3]string{"record", same, noHandler})
 	}
 	for _, kind := range kinds {
 		t.events.get(string(kind))
@@ -109,7 +109,8 @@ func (m *Metrics) wrote(e *idem.Event) {
 	switch e.Kind {
 	case idem.EventDuplicateRecord:
 		same, _ := e.Detail["same_response"].(bool)
-		m.duplicates.get([2]string{strconv.FormatBool(same), handler}).Inc()
+		verb, _ := e.Detail["verb"].(string)
+		m.duplicates.get([3]string{verb, strconv.FormatBool(same), handler}).Inc()
 	case idem.EventRecordedLate:
 		m.late.get(handler).Inc()
 	case idem.EventTakenOver:

@@ -24,6 +24,7 @@ import (
 // response may be that much larger than the response.
 const (
 	maxSmallBody = 64 << 10
+	maxKeysBody  = 512 << 10
 	maxBatchBody = 32 << 20
 	maxDrain     = 128 << 20
 	jsonGrowth   = 6

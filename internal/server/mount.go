@@ -34,12 +34,11 @@ func Tell(ctx context.Context, caller string, outcome idem.Code, err error) {
 
 // ExportEvents answers with all events that a query asks for, as CSV. After an error nothing was sent.
 func (s *Server) ExportEvents(w http.ResponseWriter, r *http.Request, q idem.EventQuery) error {
-	select {
-	case s.reads <- struct{}{}:
-		defer func() { <-s.reads }()
-	default:
+	leave, ok := enter(s.exports)
+	if !ok {
 		return idem.ErrBusy
 	}
+	defer leave()
 	page, err := s.reader.Events(r.Context(), q)
 	if err == nil {
 		s.exportEvents(w, r, csvHeader, csvLine, csvType+"; charset=utf-8; header=present", q, page)

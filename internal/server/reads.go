@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -10,7 +11,14 @@ import (
 )
 
 // maxReads bounds how many reads are served at a time: each holds a page in memory, which may have megabytes of evidence.
-const maxReads = 16
+// Exports may last for hours, so they leave room for the others.
+const (
+	maxReads   = 16
+	maxExports = 8
+)
+
+// errReads says that as many are reading as may. It has nothing to do with the load of the workers.
+var errReads = errors.New("As many operators' reads are being served as may be at a time, exports among them. Nothing is wrong with the store or with any key; ask again when one has ended.") //nolint:staticcheck // a sentence of an answer
 
 // unread is the error of a call that only asks: nothing has changed, whatever it was.
 type unread struct{ error }
@@ -23,15 +31,24 @@ func (s *Server) reading(w http.ResponseWriter, r *http.Request, understood erro
 		s.fail(w, r, understood)
 		return
 	}
-	select {
-	case s.reads <- struct{}{}:
-		defer func() { <-s.reads }()
-	default:
-		s.fail(w, r, unread{idem.ErrBusy})
+	leave, ok := enter(s.reads)
+	if !ok {
+		s.fail(w, r, unread{errReads})
 		return
 	}
+	defer leave()
 	if err := serve(r.Context()); err != nil {
 		s.fail(w, r, unread{err})
+	}
+}
+
+// enter takes a place in a room that is not full.
+func enter(room chan struct{}) (leave func(), ok bool) {
+	select {
+	case room <- struct{}{}:
+		return func() { <-room }, true
+	default:
+		return nil, false
 	}
 }
 
@@ -118,6 +135,13 @@ func (s *Server) ListEvents(w http.ResponseWriter, r *http.Request) {
 	form := preferred(r.Header.Values("Accept"), []string{jsonType, ndjsonType, csvType})
 	q, err := readEventQuery(r, form != jsonType)
 	s.reading(w, r, err, func(ctx context.Context) error {
+		if form != jsonType {
+			leave, ok := enter(s.exports)
+			if !ok {
+				return errReads
+			}
+			defer leave()
+		}
 		page, err := s.reader.Events(ctx, q) // before anything is sent, so that a fault can be answered
 		if err != nil {
 			return err

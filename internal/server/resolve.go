@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -48,20 +50,22 @@ func movedOn(p *api.Problem, out *idem.Outcome) {
 // ReleaseOwner implements api.ServerInterface: what an owner that is gone still holds is ended, key by key.
 func (s *Server) ReleaseOwner(w http.ResponseWriter, r *http.Request, _ string) {
 	req := requestOf(r.Context())
-	evict, from, err := s.readOwnerRelease(r)
+	evict, held, from, err := s.readOwnerRelease(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	held, next, err := s.held(r.Context(), evict.Owner, from)
-	if err != nil {
-		s.fail(w, r, unread{err})
-		return
+	var next *heldMark
+	if from != nil {
+		if held, next, err = s.held(r.Context(), evict.Owner, from); err != nil {
+			s.fail(w, r, unread{err})
+			return
+		}
 	}
 	cmds := make([]idem.Command, len(held))
 	for i, e := range held {
 		cmd := *evict
-		cmd.Key = e.Key
+		cmd.Key, cmd.Fence = e.Key, e.Fence
 		cmds[i] = &cmd
 	}
 	results := s.do(r.Context(), cmds...)
@@ -86,27 +90,55 @@ func (s *Server) ReleaseOwner(w http.ResponseWriter, r *http.Request, _ string) 
 	s.send(w, r, answer{status: http.StatusOK, body: out})
 }
 
-func (s *Server) readOwnerRelease(r *http.Request) (*idem.Evict, *heldMark, error) {
-	body, err := readBody(r, maxSmallBody)
+// readOwnerRelease reads what is to be released: the keys that are named, or from where on they are to be looked for.
+func (s *Server) readOwnerRelease(r *http.Request) (cmd *idem.Evict, named []*idem.Entry, from *heldMark, err error) {
+	body, err := readBody(r, maxKeysBody)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	var in api.OwnerReleaseRequest
 	if err := strict(body, &in); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	from := &heldMark{State: idem.Reserved}
-	if in.Cursor != nil {
+	switch {
+	case in.Keys != nil && in.Cursor != nil:
+		err = &idem.FieldError{Field: "cursor", Reason: "must not stand beside keys"}
+	case in.Keys != nil:
+		named, err = heldKeys(*in.Keys)
+	case in.Cursor != nil:
 		from = new(heldMark)
-		if err := readCursor(*in.Cursor, from); err != nil {
-			return nil, nil, err
-		}
+		err = readCursor(*in.Cursor, from)
+	default:
+		from = &heldMark{State: idem.Reserved}
 	}
-	cmd := &idem.Evict{
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	cmd = &idem.Evict{
 		Call: s.call(requestOf(r.Context()), idem.Key{}), Owner: pathPart(r, "owner"), Reason: in.Reason, Force: yes(in.Force),
 	}
 	err = cmd.Validate()
-	return cmd, from, err
+	return cmd, named, from, err
+}
+
+func heldKeys(keys []api.HeldKey) ([]*idem.Entry, error) {
+	if len(keys) > idem.MaxBatch {
+		return nil, &idem.FieldError{Field: "keys", Reason: fmt.Sprintf("must have at most %d items", idem.MaxBatch)}
+	}
+	entries := make([]*idem.Entry, len(keys))
+	for i, k := range keys {
+		at := fmt.Sprintf("keys[%d].", i)
+		key, err := itemKey(k.TaskID, k.Attempt)
+		var field *idem.FieldError
+		if err == nil {
+			err = idem.Range("fence", k.Fence, 1, math.MaxInt64)
+		}
+		if errors.As(err, &field) {
+			return nil, &idem.FieldError{Field: at + field.Field, Reason: field.Reason}
+		}
+		entries[i] = &idem.Entry{Key: key, Grant: idem.Grant{Fence: k.Fence}}
+	}
+	return entries, nil
 }
 
 // findTime is how long is looked for what an owner holds. What was found until then is a page.

@@ -276,15 +276,51 @@ func TestReleaseOfAnOwnerOfMany(t *testing.T) {
 	})
 }
 
+// Only what was looked at ends, forced or not: neither a key that was not named nor a grant that came since.
+func TestReleaseOfAnOwnersKeys(t *testing.T) {
+	t.Parallel()
+	withClock(t, func(t *testing.T, s *service) {
+		me := obj{"owner": "keys-" + uuid.NewString()}
+		owner, short := me["owner"].(string), obj{"lease_seconds": 30}
+		named, unnamed, anew, another := s.key(t), s.key(t), s.key(t), s.key(t)
+		named.reserve(me).id()
+		unnamed.reserve(me).id()
+		anew.reserve(me, short).id()
+		another.reserve().id()
+		s.pass(t, lease)
+		anew.reserve(me, taking(takeover(0, 1))).id()
+		var keys []obj
+		for _, k := range []key{named, anew, another, s.key(t)} {
+			keys = append(keys, obj{"task_id": k.task, "attempt": 0, "fence": 1})
+		}
+		got := outcomes(s.releaseOwner(t, owner, obj{"force": true, "keys": keys}))
+		want := map[string]string{
+			named.task: "0 1 true released", anew.task: "0 2 false in_progress", another.task: "0 1 false not_holder",
+			fmt.Sprint(keys[3]["task_id"]): "0 1 false not_holder",
+		}
+		if !equal(got, want) {
+			t.Errorf("want %v, got %v", want, got)
+		}
+		unnamed.entry().has(obj{"state": "reserved"})
+		if got := outcomes(s.releaseOwner(t, owner, obj{"force": true, "keys": []obj{}})); len(got) > 0 {
+			t.Errorf("of no keys: %v", got)
+		}
+	})
+}
+
 func TestReleaseOfAnOwnerIsStrict(t *testing.T) {
 	t.Parallel()
 	s := shared.service(t, engines[0])
 	for field, bodies := range map[string][]string{
-		"reason": {`{}`, `{"reason":""}`, `{"reason":"` + text("x", 1001) + `"}`, `{"reason":1}`},
-		"force":  {`{"reason":"r","force":1}`},
-		"cursor": {`{"reason":"r","cursor":""}`, `{"reason":"r","cursor":"x"}`, `{"reason":"r","cursor":1}`, `{"reason":"r","cursor":"e30"}`, `{"reason":"r","cursor":"` + text("A", 1025) + `"}`},
-		"x":      {`{"reason":"r","x":1}`},
-		"body":   {``, `null`},
+		"reason":          {`{}`, `{"reason":""}`, `{"reason":" \t "}`, `{"reason":"` + text("x", 1001) + `"}`, `{"reason":1}`},
+		"force":           {`{"reason":"r","force":1}`},
+		"cursor":          {`{"reason":"r","cursor":""}`, `{"reason":"r","cursor":"x"}`, `{"reason":"r","cursor":1}`, `{"reason":"r","cursor":"e30"}`, `{"reason":"r","cursor":"` + text("A", 1025) + `"}`, `{"reason":"r","keys":[],"cursor":"e30"}`},
+		"x":               {`{"reason":"r","x":1}`},
+		"keys":            {`{"reason":"r","keys":1}`, `{"reason":"r","keys":[` + strings.Repeat(`{"task_id":"a","attempt":0,"fence":1},`, 1000) + `{"task_id":"a","attempt":0,"fence":1}]}`},
+		"keys[0].task_id": {`{"reason":"r","keys":[{"attempt":0,"fence":1}]}`, `{"reason":"r","keys":[{"task_id":"/","attempt":0,"fence":1}]}`},
+		"keys[1].attempt": {`{"reason":"r","keys":[{"task_id":"a","attempt":0,"fence":1},{"task_id":"a","fence":1}]}`},
+		"keys[0].fence":   {`{"reason":"r","keys":[{"task_id":"a","attempt":0}]}`},
+		"body":            {``, `null`},
 	} {
 		for _, body := range bodies {
 			a := s.send(t, call{method: http.MethodPost, path: "/v1/owners/w/release", body: body})

@@ -68,6 +68,9 @@ func (s *Server) faultOf(req *request, err error) answer {
 	case errors.Is(err, idem.ErrTooSlow):
 		p = newProblem(req, codeUnavailable, "The question took longer than it may. Nothing is wrong with any key, and nothing was changed; ask for a shorter period.")
 		p.RetryAfterSeconds = retryAfter(0)
+	case errors.Is(err, errReads):
+		p = newProblem(req, codeTooManyRequests, err.Error())
+		p.RetryAfterSeconds = retryAfter(0)
 	case errors.Is(err, idem.ErrBusy):
 		p = newProblem(req, codeTooManyRequests, "")
 		p.RetryAfterSeconds = retryAfter(0)

@@ -50,6 +50,7 @@ type Server struct {
 	observer Observer
 
 	reads    chan struct{} // has room for as many as are served at a time
+	exports  chan struct{} // likewise, of exports
 	draining atomic.Bool
 	stopping chan struct{} // closed when waits must end
 	routes   *chi.Mux
@@ -59,7 +60,8 @@ type Server struct {
 func New(keeper idem.Keeper, reader idem.Reader, tokens *Tokens, log zerolog.Logger, config Config) *Server {
 	s := &Server{
 		keeper: keeper, reader: reader, tokens: tokens, log: log, config: config, observer: config.Observer,
-		denied: make(map[string]bool), reads: make(chan struct{}, maxReads), stopping: make(chan struct{}),
+		denied: make(map[string]bool), reads: make(chan struct{}, maxReads), exports: make(chan struct{}, maxExports),
+		stopping: make(chan struct{}),
 	}
 	if s.observer == nil {
 		s.observer = nobody{}

@@ -136,7 +136,7 @@ var stories = []story{
 	{"purged", false, func(k key, _ obj) (answer, obj) {
 		grant := k.leave(obj{"owner": "gone", "handler": "h"})
 		k.s.pass(k.t, 91*day)
-		return k.reserve().want(201, "reserved"), obj{"owner": "gone", "fence": 1, "handler": "h", "detail": obj{
+		return k.reserve().want(201, "reserved"), obj{"owner": "gone", "token": "", "fence": 1, "handler": "h", "detail": obj{
 			"doubts": []obj{doubtOf(grant, false)}, "expires_at": grant.body["expires_at"],
 		}}
 	}},
@@ -180,7 +180,9 @@ func TestTheTrailIsWhole(t *testing.T) {
 					check := with(obj{"kind": story.kind, "task_id": k.task, "attempt": 0, "request_id": a.header.Get("X-Request-Id")}, want)
 					actor := got["actor"].(obj)
 					got["owner"], got["token"] = actor["owner"], actor["token"]
-					check["token"] = "op"
+					if check["token"] == nil {
+						check["token"] = "op"
+					}
 					if story.evidence {
 						check["response"] = offer[1]
 					} else if got["response"] != nil {

@@ -31,8 +31,8 @@ func TestStanding(t *testing.T) {
 			}
 			if e.InDoubt(s.Now) {
 				inDoubt++
-				if oldest.IsZero() || e.LeaseUntil.Before(oldest) {
-					oldest = e.LeaseUntil
+				if since := e.DoubtSince(s.Now); oldest.IsZero() || since.Before(oldest) {
+					oldest = since
 				}
 			}
 		}
@@ -40,10 +40,34 @@ func TestStanding(t *testing.T) {
 			t.Errorf("%d are open and %d in doubt, want %d and %d", s.Open, s.InDoubt, open, inDoubt)
 		}
 		i := slices.IndexFunc(all, func(e *idem.Entry) bool { return s.Oldest != nil && e.Key == s.Oldest.Key })
-		if i < 0 || !s.Oldest.InDoubt(s.Now) || !s.Oldest.LeaseUntil.Equal(oldest) {
+		if i < 0 || !s.Oldest.InDoubt(s.Now) || !s.Oldest.DoubtSince(s.Now).Equal(oldest) {
 			t.Fatalf("the oldest is %+v, want one of %v", s.Oldest, oldest)
 		}
 		wantEntry(t, s.Oldest, all[i])
+	})
+}
+
+// A doubt is as old as the lease that left it, whoever held the key since and for however long.
+func TestOldestInDoubt(t *testing.T) {
+	t.Parallel()
+	onEveryBackend(t, func(t *testing.T, b Backend) {
+		_, at, err := b.Load(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = at.Truncate(time.Microsecond)
+		young, old := reserved(fresh()), reserved(fresh())
+		young.ReservedAt, young.LeaseUntil = at.Add(-2*time.Minute), at.Add(-time.Minute)
+		old.ReservedAt, old.LeaseUntil = at.Add(-time.Second), at.Add(24*time.Hour)
+		old.State, old.ReleasedAt, old.Fence = idem.Released, at, 2
+		old.Former = []idem.Former{{Doubt: true, Grant: idem.Grant{
+			ReservationID: "former", Owner: "w", Fence: 1, ReservedAt: at.Add(-2 * time.Hour), LeaseUntil: at.Add(-time.Hour),
+		}}}
+		swap(t, b, over(nil, young), over(nil, old))
+		s, err := b.Standing(t.Context())
+		if err != nil || s.InDoubt != 2 || s.Oldest == nil || s.Oldest.Key != old.Key {
+			t.Errorf("%d in doubt, the oldest is %+v (%v), want %v", s.InDoubt, s.Oldest, err, old.Key)
+		}
 	})
 }
 

@@ -93,15 +93,29 @@ func (r reader) Standing(ctx context.Context) (idem.Standing, error) {
 	if err != nil || standing.InDoubt == 0 {
 		return standing, err
 	}
-	s = r.statement()
-	s.add("SELECT" + entryColumns(false) + " FROM (SELECT *, true AS fits FROM entries" + r.dialect().by("entries_open") + " WHERE " + sqlOpen)
-	s.and(shown(now), inDoubt(now))
-	s.add(" ORDER BY lease_until, task_id, attempt LIMIT 1) e")
-	_, err = r.ask(ctx, s, func(row scanner) (err error) {
-		standing.Oldest, err = scanEntry(row)
-		return err
-	})
-	return standing, err
+	// Of a key that has only its last holder's doubt the column tells since when it stands; of one that inherited others, only the
+	// entry as a whole does. Those are few.
+	for _, few := range []struct {
+		which clause
+		order string
+		limit int
+	}{{when("doubts = 0"), "lease_until", 1}, {when("doubts > 0"), "reserved_at", idem.MaxPage}} {
+		s = r.statement()
+		s.add("SELECT" + entryColumns(false) + " FROM (SELECT *, true AS fits FROM entries" + r.dialect().by("entries_open") + " WHERE " + sqlOpen)
+		s.and(shown(now), inDoubt(now), few.which)
+		s.add(" ORDER BY "+few.order+", task_id, attempt LIMIT ?) e", few.limit)
+		_, err = r.ask(ctx, s, func(row scanner) error {
+			e, err := scanEntry(row)
+			if err == nil && e.InDoubt(now) && (standing.Oldest == nil || e.DoubtSince(now).Before(standing.Oldest.DoubtSince(now))) {
+				standing.Oldest = e
+			}
+			return err
+		})
+		if err != nil {
+			return standing, err
+		}
+	}
+	return standing, nil
 }
 
 // inDoubt is idem.Entry.InDoubt in SQL.
