@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestPurgeCommand(t *testing.T) {
 		env := []string{"IDEMSTORE_DATABASE_URL=" + aged(t, databaseURL), "IDEMSTORE_EVENT_RETENTION=24h"}
 		text, stderr, code := output(t, env, "purge", "--dry-run")
 		words := strings.Join(strings.Fields(text), " ")
-		if code != exitOK || stderr != "" || !strings.HasPrefix(words, "would go past retention by entries 10 4464h0m0s keys in doubt 4 2639h") {
+		if code != exitOK || stderr != "" || !regexp.MustCompile(`^would go past retention by entries 10 4464h0m\d+s keys in doubt 4 2639h`).MatchString(words) {
 			t.Errorf("exit %d: %s%s", code, text, stderr)
 		}
 		for i, args := range [][]string{{"--dry-run"}, {}, {}} {
