@@ -32,6 +32,10 @@ race: test-deps ## Run all tests, under the race detector (examples/go without i
 	cd examples/go && $(GO) test $(TESTFLAGS) ./...
 	CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -timeout 20m $(TESTFLAGS) ./...
 
+.PHONY: test-pgbouncer
+test-pgbouncer: test-deps ## Run the HTTP suite and the store's tests through PgBouncer in transaction mode
+	IDEMSTORE_TEST_PGBOUNCER=1 $(GO) test -count=1 $(TESTFLAGS) ./internal/server/... ./internal/store/...
+
 .PHONY: test-deps
 test-deps:
 	@scripts/install-test-deps.sh

@@ -28,6 +28,16 @@ func TestEveryFileIsNumberedAndHasBothDirections(t *testing.T) {
 	}
 }
 
+// Nobody waits behind an ALTER TABLE that waits for somebody who reads for long.
+func TestPostgresAltersWithoutWaiting(t *testing.T) {
+	t.Parallel()
+	for name, text := range read(t, migrations.Postgres) {
+		if strings.Contains(text, "\nALTER TABLE") && !strings.Contains(text, "SET LOCAL lock_timeout") {
+			t.Errorf("postgres/%s alters a table without a lock_timeout", name)
+		}
+	}
+}
+
 // Two processes that migrate one SQLite file at once are told apart by the transaction around each migration.
 func TestSQLiteMigratesInTransactions(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@
 # Installs what the tests need besides Go, if it is missing:
 #   - PostgreSQL's server programs (initdb, postgres), 14 or later. The tests start a server of their own from them. They do
 #     without if IDEMSTORE_TEST_DATABASE_URL names a server, or if a Docker engine can run postgres:17-alpine.
+#   - pgbouncer, through which some of them reach it. IDEMSTORE_TEST_PGBOUNCER=1 has all of them do so.
 #   - promtool, Prometheus' own, by which the alert rules are checked.
 #   - Chromium or Chrome, which the console's tests drive. IDEMSTORE_TEST_CHROMIUM names one that is not in PATH.
 #   - what the workers in examples are written in.
@@ -70,14 +71,60 @@ END
   programs >/dev/null || { echo "The package postgresql holds no server programs of $oldest or later; see https://www.postgresql.org/download/" >&2; exit 1; }
 }
 
+# take PACKAGE FILE: takes one program out of one of Debian's packages, into bin. Installed, the package would start a daemon.
+take() {
+  echo "Taking $(basename "$2") from the package $1 ..."
+  updated
+  mkdir -p bin
+  (
+    taken=$(mktemp -d)
+    trap 'rm -rf "$taken"' EXIT
+    cd "$taken"
+    apt-get -o APT::Sandbox::User="$(id -un)" download -q "$1"
+    dpkg-deb --fsys-tarfile "$1"_*.deb | tar -x "./$2"
+    mv "$2" "$OLDPWD/bin/"
+  )
+}
+
+# can_take: is this a system whose packages take knows?
+can_take() { command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; }
+
+# find_pgbouncer: prints where it is, if it is there
+find_pgbouncer() {
+  for name in pgbouncer /usr/sbin/pgbouncer bin/pgbouncer; do
+    if command -v "$name"; then
+      return
+    fi
+  done
+  return 1
+}
+
+take_pgbouncer() {
+  if ! can_take; then
+    cat >&2 <<END
+pgbouncer was not found, and there is no apt-get to take it from. Install it by hand, into PATH or into bin/:
+  macOS:           brew install pgbouncer
+  Fedora, RHEL:    dnf install pgbouncer
+END
+    exit 1
+  fi
+  take pgbouncer usr/sbin/pgbouncer
+  # Its libraries, which are called otherwise in each release.
+  if bin/pgbouncer --version >/dev/null 2>&1; then
+    return
+  fi
+  libraries=$(apt-cache depends pgbouncer | sed -n 's/^ *Depends: \(lib[^ ]*\)$/\1/p')
+  # shellcheck disable=SC2086 # several
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $libraries
+}
+
 # find_promtool: prints where it is, if it is there
 find_promtool() {
   command -v promtool || { [ -x bin/promtool ] && echo bin/promtool; }
 }
 
-# take_promtool: takes the one program out of Debian's package. Installed, the package would start a Prometheus.
 take_promtool() {
-  if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+  if ! can_take; then
     cat >&2 <<END
 promtool was not found, and there is no apt-get to take it from. Install it by hand, into PATH or into bin/:
   macOS:           brew install prometheus
@@ -85,17 +132,13 @@ promtool was not found, and there is no apt-get to take it from. Install it by h
 END
     exit 1
   fi
-  echo "Taking promtool from the package prometheus ..."
-  updated
-  taken=$(mktemp -d)
-  trap 'rm -rf "$taken"' EXIT
-  (cd "$taken" && apt-get -o APT::Sandbox::User="$(id -un)" download -q prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool)
-  mkdir -p bin
-  mv "$taken/usr/bin/promtool" bin/promtool
+  take prometheus usr/bin/promtool
 }
 
 programs >/dev/null || install_postgres
 echo "PostgreSQL's server programs: $(programs)"
+find_pgbouncer >/dev/null || take_pgbouncer
+echo "pgbouncer: $(find_pgbouncer)"
 find_promtool >/dev/null || take_promtool
 echo "promtool: $(find_promtool)"
 browser >/dev/null || scripts/need.sh chromium

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"syscall"
 	"testing"
 )
 
@@ -10,6 +11,7 @@ import (
 type Instance struct {
 	postmaster *postmaster
 	database   string
+	url        string // that tests are given
 }
 
 // Server starts an Instance from installed programs, whatever the shared server is: a container cannot come back on the same port, and
@@ -20,11 +22,7 @@ func Server(t testing.TB) *Instance {
 	if err != nil {
 		t.Fatalf("pgtest: start a server of the test's own (needs PostgreSQL's programs: scripts/install-test-deps.sh): %v", err)
 	}
-	t.Cleanup(func() {
-		if err := p.destroy(); err != nil {
-			t.Errorf("pgtest: remove the test's own server: %v", err)
-		}
-	})
+	destroyed(t, p)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	name, err := (&server{url: p.url()}).empty(ctx)
@@ -34,14 +32,48 @@ func Server(t testing.TB) *Instance {
 	if err != nil {
 		t.Fatalf("pgtest: create a database: %v", err)
 	}
-	return &Instance{postmaster: p, database: name}
+	i := &Instance{postmaster: p, database: name, url: databaseURL(p.url(), name)}
+	if wantsPooler() {
+		i.url = i.PoolerURL(t)
+	}
+	return i
+}
+
+// destroyed takes away with the test what was started for it.
+func destroyed(t testing.TB, p interface{ destroy() error }) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := p.destroy(); err != nil {
+			t.Errorf("pgtest: remove what the test had of its own: %v", err)
+		}
+	})
 }
 
 // URL is of a migrated database, the same before and after a restart.
-func (i *Instance) URL() string { return databaseURL(i.postmaster.url(), i.database) }
+func (i *Instance) URL() string { return i.url }
+
+// DirectURL is of the same database, past a pooler.
+func (i *Instance) DirectURL() string { return databaseURL(i.postmaster.url(), i.database) }
+
+// PoolerURL is of the same database, through a PgBouncer that this starts. It stays when the server goes.
+func (i *Instance) PoolerURL(t testing.TB) string {
+	t.Helper()
+	p, err := newPooler(t.Context(), i.postmaster.url())
+	if err != nil {
+		t.Fatalf("pgtest: start a PgBouncer: %v", err)
+	}
+	destroyed(t, p)
+	return p.before(i.DirectURL())
+}
 
 // Stop ends the server at once, as a crash would: connections break, and transactions that have not committed are lost.
-func (i *Instance) Stop() error { return i.postmaster.stop() }
+func (i *Instance) Stop() error { return i.postmaster.crash() }
+
+// Kill ends the server by SIGKILL, which leaves its sessions to find out by themselves.
+func (i *Instance) Kill() error { return i.postmaster.stop(syscall.SIGKILL) }
+
+// Shutdown ends the server as an operator would: sessions are ended, and standbys get all that was committed.
+func (i *Instance) Shutdown() error { return i.postmaster.stop(syscall.SIGINT) }
 
 // Start brings a stopped server back on the same port with the same data, and returns when it answers.
 func (i *Instance) Start() error { return i.postmaster.start(context.Background()) }

@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,27 +31,29 @@ func startLocal(ctx context.Context) (*server, error) {
 
 // A postmaster is a server program with its own data directory.
 type postmaster struct {
+	process
 	programs string   // the directory of initdb and postgres
-	dir      string   // holds the data and the log, and is removed at the end
 	port     int      // on 127.0.0.1, where every local user may connect as superuser
 	settings []string // of postgres
-
-	process *os.Process
-	exited  chan struct{} // closed when the process is gone
 }
 
 // newPostmaster creates a data directory and starts a server in it.
 func newPostmaster(ctx context.Context, settings ...string) (*postmaster, error) {
+	return createPostmaster(ctx, (*postmaster).initialize, settings...)
+}
+
+// createPostmaster has the data directory filled in some way, and starts a server in it.
+func createPostmaster(ctx context.Context, fill func(*postmaster, context.Context) error, settings ...string) (*postmaster, error) {
 	programs, err := findPrograms(ctx)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := makeDir()
+	dir, err := makeDir(memoryDir())
 	if err != nil {
 		return nil, err
 	}
-	p := &postmaster{programs: programs, dir: dir, settings: settings}
-	if err := p.initialize(ctx); err != nil {
+	p := &postmaster{process: process{dir: dir}, programs: programs, settings: settings}
+	if err := fill(p, ctx); err != nil {
 		return nil, errors.Join(err, p.destroy())
 	}
 	// Between finding a port free and listening on it, another process may take it.
@@ -76,38 +78,25 @@ func (p *postmaster) url() string {
 func (p *postmaster) data() string { return filepath.Join(p.dir, "data") }
 
 func (p *postmaster) initialize(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(p.programs, "initdb"), "--pgdata", p.data(), "--username", "postgres",
-		"--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
+	return p.run(ctx, "initdb", "--pgdata", p.data(), "--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
+}
+
+// run runs one of the server's programs to its end.
+func (p *postmaster) run(ctx context.Context, program string, arguments ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(p.programs, program), arguments...)
 	if err := p.prepare(cmd); err != nil {
 		return err
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
+		return fmt.Errorf("%s: %w\n%s", program, err, out)
 	}
 	return nil
-}
-
-// prepare makes a command run as a user that Postgres accepts, in a directory that this user may enter, without the PGxxx variables around us.
-func (p *postmaster) prepare(cmd *exec.Cmd) error {
-	uid, gid, attr, err := processAttributes()
-	if err != nil {
-		return err
-	}
-	cmd.Dir, cmd.SysProcAttr = p.dir, attr
-	cmd.Env = []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
-	return os.Chown(p.dir, uid, gid)
 }
 
 // start runs the server and returns when it answers.
 func (p *postmaster) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	log, err := os.Create(filepath.Join(p.dir, "log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-
 	arguments := []string{
 		"-D", p.data(), "-p", strconv.Itoa(p.port),
 		"-c", "listen_addresses=127.0.0.1",
@@ -116,28 +105,11 @@ func (p *postmaster) start(ctx context.Context) error {
 		"-c", "dynamic_shared_memory_type=mmap", // in the data directory: a killed server leaves nothing in /dev/shm
 	}
 	cmd := exec.Command(filepath.Join(p.programs, "postgres"), append(arguments, p.settings...)...) //nolint:noctx // it outlives the start
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := p.prepare(cmd); err != nil {
+	if err := p.launch(cmd); err != nil {
 		return err
 	}
-	dieWithParent(cmd.SysProcAttr)
-	started, exited := make(chan error), make(chan struct{})
-	go func() {
-		runtime.LockOSThread() // the parent is this thread, so it has to stay
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-			close(exited)
-		}
-	}()
-	if err := <-started; err != nil {
-		return err
-	}
-	p.process, p.exited = cmd.Process, exited
-	if err := waitReady(ctx, exited, p.answers); err != nil {
-		return errors.Join(fmt.Errorf("%w\n%s", err, p.tail()), p.stop())
+	if err := waitReady(ctx, p.exited, p.answers); err != nil {
+		return errors.Join(fmt.Errorf("%w\n%s", err, p.tail()), p.crash())
 	}
 	return nil
 }
@@ -159,35 +131,6 @@ func (p *postmaster) answers(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the server as a crash would: no checkpoint, no goodbye.
-func (p *postmaster) stop() error {
-	if p.process == nil {
-		return nil
-	}
-	if err := p.process.Signal(syscall.SIGQUIT); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-p.exited:
-	case <-time.After(startPatience):
-		return fmt.Errorf("the server does not stop\n%s", p.tail())
-	}
-	p.process = nil
-	return nil
-}
-
-// destroy leaves nothing behind.
-func (p *postmaster) destroy() error { return errors.Join(p.stop(), os.RemoveAll(p.dir)) }
-
-// tail is the end of the server's log.
-func (p *postmaster) tail() string {
-	text, err := os.ReadFile(filepath.Join(p.dir, "log"))
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-2000):])
-}
-
 // freePort finds one below those that the system gives to outgoing connections. While a server is down, a client that keeps dialing a
 // port among those may end up connected to itself, and the server cannot come back.
 func freePort(ctx context.Context) (int, error) {
@@ -204,12 +147,10 @@ func freePort(ctx context.Context) (int, error) {
 
 const dirPrefix = "idemstore-pgtest-"
 
-// makeDir makes the directory of one server. Its name tells which process it belongs to, so that one that was killed can be cleaned up after.
-func makeDir() (string, error) {
-	base := memoryDir()
-	if base == "" {
-		base = os.TempDir()
-	}
+// makeDir makes the directory of one server, below base or else where temporary files are. Its name tells which process it belongs to, so
+// that one that was killed can be cleaned up after.
+func makeDir(base string) (string, error) {
+	base = cmp.Or(base, os.TempDir())
 	removeStale(base)
 	return os.MkdirTemp(base, fmt.Sprintf("%s%d-", dirPrefix, os.Getpid()))
 }

@@ -14,12 +14,16 @@
 //  3. the server programs of an installed PostgreSQL, also when the tests run as root.
 //
 // IDEMSTORE_TEST_POSTGRES=url, container or local allows only that one. A server that was asked for by name or by URL and fails is an error.
+//
+// With IDEMSTORE_TEST_PGBOUNCER=1 the URLs lead through a PgBouncer in transaction mode.
 package pgtest
 
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,16 +74,47 @@ func (w wrapped) Run() int {
 // New returns the URL of a migrated database that is this test's own. It is dropped when the test ends, whoever is still connected.
 func New(t testing.TB) string {
 	t.Helper()
-	return database(t, (*server).clone)
+	s, name := database(t, (*server).clone)
+	if s.pooler != nil {
+		return s.pooler.before(databaseURL(s.url, name))
+	}
+	return databaseURL(s.url, name)
 }
 
-// Empty returns the URL of a database without anything in it, for tests of the migrations.
+// Direct returns the URL of the same database past a pooler, for what a test asks of a session, or sets for one. It keeps the parameters.
+func Direct(t testing.TB, given string) string {
+	t.Helper()
+	s, err := theServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, err := url.Parse(databaseURL(s.url, strings.TrimPrefix(u.Path, "/")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := direct.Query()
+	for name, values := range u.Query() {
+		if name != "sslmode" && name != execMode {
+			asked[name] = values
+		}
+	}
+	direct.RawQuery = asked.Encode()
+	return direct.String()
+}
+
+// Empty returns the URL of a database without anything in it, for tests of the migrations. It never leads through a pooler: what keeps two
+// migrations apart is a lock of the session's.
 func Empty(t testing.TB) string {
 	t.Helper()
-	return database(t, (*server).empty)
+	s, name := database(t, (*server).empty)
+	return databaseURL(s.url, name)
 }
 
-func database(t testing.TB, create func(*server, context.Context) (string, error)) string {
+func database(t testing.TB, create func(*server, context.Context) (string, error)) (*server, string) {
 	t.Helper()
 	s, err := theServer()
 	if err != nil {
@@ -98,7 +133,7 @@ func database(t testing.TB, create func(*server, context.Context) (string, error
 			t.Errorf("pgtest: %v", err)
 		}
 	})
-	return databaseURL(s.url, name)
+	return s, name
 }
 
 // theServer starts the shared server on first use. A failure stays: what did not start for one test will not for the next.
@@ -111,6 +146,9 @@ func theServer() (*server, error) {
 	if !shared.tried {
 		shared.tried = true
 		shared.server, shared.err = environmentFromOS().find(context.Background())
+		if shared.err == nil && wantsPooler() {
+			shared.err = shared.server.pool(context.Background())
+		}
 	}
 	return shared.server, shared.err
 }

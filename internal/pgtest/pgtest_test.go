@@ -128,7 +128,7 @@ func TestHelperUses(t *testing.T) { //nolint:paralleltest // it is alone in its 
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Printf("\nserver %d %s\n", p.process.Pid, p.dir) //nolint:forbidigo // to the test that started this process
+		fmt.Printf("\nserver %d %s\n", p.os.Pid, p.dir) //nolint:forbidigo // to the test that started this process
 		select {}
 	}
 }

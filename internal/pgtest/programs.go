@@ -20,6 +20,9 @@ var programDirs = []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/op
 func findPrograms(ctx context.Context) (string, error) {
 	var dirs []string
 	if path, err := exec.LookPath("postgres"); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real // beside it are the others, too
+		}
 		dirs = append(dirs, filepath.Dir(path))
 	}
 	for _, pattern := range programDirs {

@@ -14,6 +14,8 @@ type server struct {
 	url  string       // of a database to connect to while creating others
 	stop func() error // takes away all that was started
 
+	pooler *pooler // before it; nil: none
+
 	template sync.Mutex
 	ready    string // name of the template once there is one
 }
@@ -29,6 +31,18 @@ func useURL(ctx context.Context, given string) (*server, error) {
 		return nil, err
 	}
 	return &server{url: given, stop: func() error { return nil }}, nil
+}
+
+// pool puts a PgBouncer before the server.
+func (s *server) pool(ctx context.Context) error {
+	p, err := newPooler(ctx, s.url)
+	if err != nil {
+		return fmt.Errorf("pgtest: IDEMSTORE_TEST_PGBOUNCER=1: %w", err)
+	}
+	s.pooler = p
+	stop := s.stop
+	s.stop = func() error { return errors.Join(p.destroy(), stop()) }
+	return nil
 }
 
 var errExited = errors.New("the server exited")

@@ -9,6 +9,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
@@ -79,6 +80,7 @@ func (m *Migrator) Close() error { return m.close() }
 // Up applies what is pending and returns the names of what this call applied, also beside an error. A database that needs nothing is only read.
 func (m *Migrator) Up(ctx context.Context) ([]string, error) {
 	var applied []string
+	giveUp := time.Now().Add(lockPatience)
 	for {
 		pending, err := m.pending(ctx)
 		if err != nil || !pending {
@@ -97,10 +99,30 @@ func (m *Migrator) Up(ctx context.Context) ([]string, error) {
 			return applied, fmt.Errorf("apply migrations: %w", err)
 		}
 		applied = append(applied, resultNames(partial.Applied)...)
+		if held(partial.Err) && time.Now().Before(giveUp) {
+			select {
+			case <-time.After(lockPause):
+				continue
+			case <-ctx.Done():
+				return applied, ctx.Err()
+			}
+		}
 		if failed := partial.Failed.Source; !m.overtaken(ctx, failed.Version) {
 			return applied, fmt.Errorf("apply migration %s: %w", path.Base(failed.Path), partial.Err)
 		}
 	}
+}
+
+const (
+	// lockPatience is for how long a migration is tried that gives up rather than wait for a lock.
+	lockPatience = 2 * time.Minute
+	lockPause    = 500 * time.Millisecond
+)
+
+// held tells whether a migration failed because somebody held a table for longer than it wanted to wait.
+func held(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == pgLockTimeout
 }
 
 // overtaken tells whether a migration failed because another process has applied it in the meantime: see [sqliteVersions].

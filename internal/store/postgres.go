@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,7 +32,8 @@ type Postgres struct {
 	pool       *pgxpool.Pool
 	opts       Options
 	questions  *pgQuestions
-	purgeBytes int64 // pgPurgeBytes, but in tests
+	purgeBytes int64       // pgPurgeBytes, but in tests
+	met        atomic.Bool // the schema that this program knows
 	reader
 }
 
@@ -103,7 +105,15 @@ func (p *Postgres) Ready(ctx context.Context) error {
 		p.pool.Reset() // another host of the URL may take writes
 		return errors.New("the database is read-only")
 	}
-	return checkVersion(have, latestVersion(migrations.Postgres))
+	// Whoever starts must meet its own schema. Once it has, it goes on with a later one that is compatible: the schema is migrated before
+	// the next version of the program is started, and until then this one has to serve.
+	want := latestVersion(migrations.Postgres)
+	if p.met.Load() && compatible(have, want) {
+		return nil
+	}
+	err = checkVersion(have, want)
+	p.met.CompareAndSwap(false, err == nil)
+	return err
 }
 
 // Upkeep makes the partitions for the events of the coming weeks, where they are missing: the next week first, and each by
@@ -139,7 +149,11 @@ func (p *Postgres) send(ctx context.Context, sql string, args []any, read func(p
 	}
 	results := conn.SendBatch(ctx, &batch)
 	var now time.Time
-	err = results.QueryRow().Scan(&now, nil, nil, nil, nil, nil)
+	var standby bool
+	err = results.QueryRow().Scan(&now, &standby, nil, nil, nil, nil, nil)
+	if err == nil && standby {
+		err = errStandby
+	}
 	completed := false
 	if err == nil && sql != "" {
 		completed, err = readRows(results, read)
@@ -149,7 +163,7 @@ func (p *Postgres) send(ctx context.Context, sql string, args []any, read func(p
 		err = closeErr
 	}
 	if err != nil {
-		return time.Time{}, p.fault(ctx, conn.Conn(), completed, err)
+		return time.Time{}, p.fault(ctx, conn, completed, err)
 	}
 	return now.UTC().Add(p.opts.shift()), nil
 }
@@ -171,18 +185,27 @@ func readRows(results pgx.BatchResults, read func(pgx.Rows) error) (completed bo
 
 func ignore(pgx.Rows) error { return nil }
 
+// errStandby is of a server that only follows another, and to which a connection may lead all the same: a proxy or a pooler keeps its
+// clients when the server behind it is exchanged. Such a server takes no writes, and what it does not know may have been recorded.
+var errStandby = errors.New("the server is a standby")
+
 // fault sorts out what a failed call leaves behind.
-func (p *Postgres) fault(ctx context.Context, conn *pgx.Conn, completed bool, err error) error {
+func (p *Postgres) fault(ctx context.Context, conn *pgxpool.Conn, completed bool, err error) error {
 	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == pgReadOnly {
-		// The server is a standby now. Its sessions will not come back to life: give them all up, so that new ones find the primary.
-		_ = conn.Close(ctx)
-		p.pool.Reset()
+	standby := errors.Is(err, errStandby)
+	if standby || errors.As(err, &pgErr) && pgErr.Code == pgReadOnly {
+		giveUp(ctx, p.pool, conn)
 	}
-	if certainlyNotWritten(err, completed) {
+	if standby || certainlyNotWritten(err, completed) {
 		return notWritten(err)
 	}
 	return err
+}
+
+// giveUp closes a connection to a server that takes no writes, and has all others of its pool closed, so that new ones find the primary.
+func giveUp(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn) {
+	_ = conn.Conn().Close(ctx)
+	pool.Reset()
 }
 
 // Codes that mean something to this store.
@@ -202,9 +225,9 @@ func certainlyNotWritten(err error, completed bool) bool {
 	var pgErr *pgconn.PgError
 	var preparing pgx.ErrPreprocessingBatch
 	switch {
-	case errors.As(err, &pgErr):
 	case errors.As(err, &preparing):
 		return true // it was never sent
+	case errors.As(err, &pgErr):
 	default:
 		return pgconn.SafeToRetry(err)
 	}

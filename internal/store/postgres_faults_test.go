@@ -257,8 +257,8 @@ func TestPostgresAnswerIsLost(t *testing.T) {
 
 func TestPostgresServerComesBack(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Server(t)
-	b := openPG(t, server.URL())
+	server := pgtest.Server(t) // past a pooler, which waits for a second before it tries again
+	b := openPG(t, server.DirectURL())
 	before := reserved(fresh())
 	swap(t, b, over(nil, before))
 	if err := server.Stop(); err != nil {
@@ -292,7 +292,7 @@ func TestPostgresServerComesBack(t *testing.T) {
 // After a failover the sessions with the old primary only read. They are given up, so that others find the new one.
 func TestPostgresReadOnly(t *testing.T) {
 	t.Parallel()
-	databaseURL := pgtest.New(t)
+	databaseURL := pgtest.Direct(t, pgtest.New(t)) // a pooler's sessions outlive the change of a database's setting
 	conn := session(t, databaseURL)
 	readOnly := func(to string) {
 		must(t, conn, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = `+to+`', current_database()); END $$`)

@@ -19,7 +19,7 @@ const pgReadConns = 4
 // pgRead is to questions what pgBegin is to the hot path. Each is planned for what it asks: never by reading a whole table, sorting nothing
 // that an index has in order, and on one processor.
 const pgRead = `
-SELECT clock_timestamp(),
+SELECT clock_timestamp(), pg_is_in_recovery(),
        set_config('transaction_read_only', 'on', true),
        set_config('statement_timeout', $1, true),
        set_config('enable_seqscan', 'off', true),
@@ -43,16 +43,41 @@ func openQuestions(ctx context.Context, databaseURL string, opts Options) (*pgQu
 		return nil, err
 	}
 	config.MaxConns, config.MinConns, config.MinIdleConns = pgReadConns, 0, 0
-	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-		// Who hangs up does not leave his question behind in the server.
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Second}
-	}
+	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler { return &pgCancel{conn: c} }
 	config.ConnConfig.Tracer = opts.Tracer
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	return &pgQuestions{pool: pool, opts: opts, bound: readTime}, nil
+}
+
+// pgCancel has the server drop a question when its context ends: who hangs up leaves none behind.
+//
+// It stays until the other side has closed the connection that brought the request. pgx's own handler leaves as soon as the question has
+// ended, and a PgBouncer that loses the one who cancels at that moment falls over, with everybody's connections (seen with 1.18).
+type pgCancel struct {
+	conn *pgconn.PgConn
+	told chan struct{}
+}
+
+// HandleCancel implements ctxwatch.Handler.
+func (c *pgCancel) HandleCancel(context.Context) {
+	told := make(chan struct{})
+	c.told = told
+	_ = c.conn.Conn().SetDeadline(time.Now().Add(time.Second))
+	go func() {
+		defer close(told)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.conn.CancelRequest(ctx)
+	}()
+}
+
+// HandleUnwatchAfterCancel implements ctxwatch.Handler.
+func (c *pgCancel) HandleUnwatchAfterCancel() {
+	<-c.told
+	_ = c.conn.Conn().SetDeadline(time.Time{})
 }
 
 func (p *pgQuestions) dialect() dialect {
@@ -76,7 +101,11 @@ func (p *pgQuestions) ask(ctx context.Context, s statement, read func(scanner) e
 	}
 	results := conn.SendBatch(ctx, &batch)
 	var now time.Time
-	err = results.QueryRow().Scan(&now, nil, nil, nil, nil, nil, nil, nil)
+	var standby bool
+	err = results.QueryRow().Scan(&now, &standby, nil, nil, nil, nil, nil, nil, nil)
+	if err == nil && standby {
+		err = errStandby
+	}
 	if err == nil && batch.Len() > 1 {
 		_, err = readRows(results, func(rows pgx.Rows) error { return read(rows) })
 	}
@@ -87,6 +116,9 @@ func (p *pgQuestions) ask(ctx context.Context, s statement, read func(scanner) e
 		err = closeErr
 	}
 	if err != nil {
+		if errors.Is(err, errStandby) {
+			giveUp(ctx, p.pool, conn)
+		}
 		if ctx.Err() != nil {
 			err = ctx.Err()
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

@@ -66,7 +66,7 @@ func TestPostgresQuestionsLeaveTheHotPathAlone(t *testing.T) {
 // A question that takes longer than it may ends, says so, and can be asked again.
 func TestPostgresQuestionThatIsTooSlow(t *testing.T) {
 	t.Parallel()
-	databaseURL := pgtest.New(t)
+	databaseURL := pgtest.Direct(t, pgtest.New(t)) // prepared statements are among the ways
 	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
 		b := openPG(t, with(databaseURL, "default_query_exec_mode", mode))
 		b.questions.bound = 100 * time.Millisecond
@@ -103,7 +103,7 @@ func TestPostgresQuestionsWithoutADatabase(t *testing.T) {
 // Questions are answered while nothing can be written, and nothing is ever written by one.
 func TestPostgresQuestionsReadOnly(t *testing.T) {
 	t.Parallel()
-	databaseURL := pgtest.New(t)
+	databaseURL := pgtest.Direct(t, pgtest.New(t)) // a PgBouncer refuses the parameter below
 	e := reserved(fresh())
 	swap(t, openPG(t, databaseURL), over(nil, e))
 	b := openPG(t, with(databaseURL, "default_transaction_read_only", "on"))
@@ -139,7 +139,7 @@ func TestPostgresReadersTellWhoTheyAre(t *testing.T) {
 // The same comes back in whatever way the store has to talk, and in whatever time zone a session is.
 func TestPostgresQuestionsInEveryProtocolAndTimeZone(t *testing.T) {
 	t.Parallel()
-	databaseURL := pgtest.New(t)
+	databaseURL := pgtest.Direct(t, pgtest.New(t)) // prepared statements are among the ways
 	plain := openPG(t, databaseURL)
 	r := rand.New(rand.NewPCG(19, 20))
 	entries := fillEntries(t, plain, r, 60)

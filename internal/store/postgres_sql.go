@@ -9,7 +9,8 @@ import (
 // each column, so the text does not change with the size of the batch and is prepared once.
 
 // pgBegin is sent before every statement, in the same round trip and the same transaction. It reads the time, by itself and first: so it
-// is never later than what is then read or written, and an engine of many machines evaluates it on the one that was asked.
+// is never later than what is then read or written, and an engine of many machines evaluates it on the one that was asked. And it asks
+// whether this is a standby, which may be behind; see errStandby.
 //
 // Its settings end with the transaction (the "true"), so that they work through a pooler that gives each transaction another session.
 // Without enable_seqscan=off a plan that was made while the table was nearly empty would read the whole table for each batch, until
@@ -17,7 +18,7 @@ import (
 // which costs as much as carrying it out. And a table that can only be read whole, as a small one without an index, would look so dear
 // without a sequential scan that the server compiles the statement first.
 const pgBegin = `
-SELECT clock_timestamp(),
+SELECT clock_timestamp(), pg_is_in_recovery(),
        set_config('lock_timeout', '1s', true),
        set_config('statement_timeout', '5s', true),
        set_config('enable_seqscan', 'off', true),

@@ -36,8 +36,13 @@ func with(databaseURL string, params ...string) string {
 	return u.String()
 }
 
-// session is a connection beside the store's.
+// session is a connection beside the store's, and past a pooler: it locks, and sets what stays set.
 func session(t *testing.T, databaseURL string) *pgx.Conn {
+	t.Helper()
+	return sessionAt(t, pgtest.Direct(t, databaseURL))
+}
+
+func sessionAt(t *testing.T, databaseURL string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), databaseURL)
 	if err != nil {
@@ -80,7 +85,7 @@ func until(t *testing.T, what string, condition func() bool) {
 // The store works in whatever way it has to talk, which a pooler may decide, and in whatever time zone a session is.
 func TestPostgresProtocolsAndTimeZones(t *testing.T) {
 	t.Parallel()
-	databaseURL := pgtest.New(t)
+	databaseURL := pgtest.Direct(t, pgtest.New(t)) // prepared statements are among the ways
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		for _, zone := range []string{"Pacific/Kiritimati", "America/Bogota"} { // +14, -5
 			t.Run(mode+" "+zone, func(t *testing.T) {

@@ -101,8 +101,15 @@ func checkVersion(have, want int64) error {
 	if have == want {
 		return nil
 	}
-	return fmt.Errorf("%w: the database has version %d and this program needs %d; idemstore migrate up brings it there", ErrSchema, have, want)
+	cure := "idemstore migrate up brings it there"
+	if have > want {
+		cure = "it is a newer program's"
+	}
+	return fmt.Errorf("%w: the database has version %d and this program needs %d; %s", ErrSchema, have, want, cure)
 }
+
+// compatible says whether a program that knows one version goes on working with a later one; see package migrations.
+func compatible(have, want int64) bool { return have >= want && have/1000 == want/1000 }
 
 // notWritten says of an error that nothing was written.
 func notWritten(err error) error { return unwritten{err} }
