@@ -118,6 +118,22 @@ func TestDependenciesHaveReasons(t *testing.T) {
 	}
 }
 
+// Every direct dependency of the program was looked through, and docs/security.md tells of no others.
+func TestDependenciesAreReviewed(t *testing.T) {
+	t.Parallel()
+	modules := func(pattern, name string) (all []string) {
+		for _, l := range regexp.MustCompile(pattern).FindAllStringSubmatch(read(t, name), -1) {
+			all = append(all, l[1])
+		}
+		slices.Sort(all)
+		return all
+	}
+	direct, reviewed := modules(`(?m)^\t(\S+) v\S+$`, "go.mod"), modules(`(?m)^\| ([a-z0-9.-]+\.[a-z]+/\S+) \| .`, "docs/security.md")
+	if len(direct) == 0 || !slices.Equal(direct, reviewed) {
+		t.Errorf("go.mod has\n  %s\ndocs/security.md has\n  %s", strings.Join(direct, "\n  "), strings.Join(reviewed, "\n  "))
+	}
+}
+
 // Whoever is woken by an alert finds it in the runbook, which knows of no others.
 func TestAlertsAreInTheRunbook(t *testing.T) {
 	t.Parallel()

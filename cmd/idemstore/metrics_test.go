@@ -75,12 +75,22 @@ func (p *program) scrape() (map[string]*family, string) {
 // logLine is a member of the first line of the log with a message.
 func (p *program) logLine(message, member string) string {
 	for line := range strings.Lines(p.logged()) {
-		var all map[string]any
-		if json.Unmarshal([]byte(line), &all) == nil && all["message"] == message {
-			return fmt.Sprint(all[member])
+		if value := memberOf(line, message, member); value != "" {
+			return value
 		}
 	}
 	p.t.Fatalf("not in the log: %s", message)
+	return ""
+}
+
+// memberOf is a member of a line of the log, in whichever form that is, if it has the message.
+func memberOf(line, message, member string) string {
+	if !strings.Contains(line, message) {
+		return ""
+	}
+	if m := regexp.MustCompile(`\b` + member + `"?[=:]"?([^" \n]+)`).FindStringSubmatch(line); m != nil {
+		return m[1]
+	}
 	return ""
 }
 
@@ -116,9 +126,9 @@ func (p *program) incident(task, owner string) {
 	send("POST", left, "", fmt.Sprintf(`{"owner":%q,"handler":"mail","wait_seconds":60}`, owner)).want(t, 409, "in_doubt")
 }
 
-func measured(t *testing.T, databaseURL string) *program {
+func measured(t *testing.T, databaseURL string, env ...string) *program {
 	t.Helper()
-	return start(t, []string{"IDEMSTORE_DATABASE_URL=" + databaseURL}, "--metrics-listen", "127.0.0.1:0")
+	return start(t, append(env, "IDEMSTORE_DATABASE_URL="+databaseURL), "--metrics-listen", "127.0.0.1:0")
 }
 
 // What happened is what is counted.

@@ -112,9 +112,8 @@ func (p *program) follow(out io.Reader, listens chan<- string) error {
 		p.mu.Lock()
 		p.log.Write(append(lines.Bytes(), '\n'))
 		p.mu.Unlock()
-		var line struct{ Listen string }
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Listen != "" {
-			listens <- line.Listen
+		if address := memberOf(lines.Text(), "idemstore serves", "listen"); address != "" {
+			listens <- address
 		}
 	}
 	return p.cmd.Wait()

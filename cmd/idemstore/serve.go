@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"net"
 	"net/http"
 	"os"
@@ -173,7 +175,7 @@ func (v *service) serve(ctx context.Context, api, metrics net.Listener) error {
 		}
 		return ignoreClosed(err)
 	})
-	aside := &http.Server{Handler: metricsHandler(v.registry), ReadHeaderTimeout: headerTime}
+	aside := v.newAside()
 	if metrics != nil {
 		group.Go(func() error { return ignoreClosed(aside.Serve(metrics)) })
 	}
@@ -282,7 +284,8 @@ func (v *service) reloadOnHangup(ctx context.Context) {
 func (v *service) newHTTP(handler http.Handler) *http.Server {
 	h := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: stdlog.New(connectionLog{v.log}, "", 0),
+		DisableGeneralOptionsHandler: true, // what is asked of "*" is answered and logged as all else
 	}
 	if v.config.certificate != nil {
 		h.TLSConfig = &tls.Config{
@@ -291,6 +294,26 @@ func (v *service) newHTTP(handler http.Handler) *http.Server {
 		}
 	}
 	return h
+}
+
+// newAside serves metrics and profiles. A profile takes as long to write as it is asked to.
+func (v *service) newAside() *http.Server {
+	return &http.Server{
+		Handler: metricsHandler(v.registry), ReadHeaderTimeout: headerTime, ReadTimeout: readTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeader, ErrorLog: stdlog.New(connectionLog{v.log}, "", 0),
+	}
+}
+
+// connectionLog takes what net/http has to say of connections. Whoever can reach the listener can fail handshakes at will.
+type connectionLog struct{ log zerolog.Logger }
+
+func (c connectionLog) Write(line []byte) (int, error) {
+	level := zerolog.WarnLevel
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
+		level = zerolog.DebugLevel
+	}
+	c.log.WithLevel(level).Msg(string(bytes.TrimSpace(line)))
+	return len(line), nil
 }
 
 func (v *service) announce(api net.Addr, metrics net.Listener) {

@@ -28,6 +28,7 @@ import (
 
 // service is an idemstore with its console, on a database of its own.
 type service struct {
+	handler http.Handler
 	url     string
 	tokens  server.Tokens
 	keeper  idem.Keeper
@@ -93,6 +94,7 @@ func start(t testing.TB, c setup) *service {
 		}
 	}
 	h := server.New(s.tally, reader, &s.tokens, zerolog.New(&s.log), server.Config{})
+	s.handler = h
 	h.Mount(console.Prefix, console.New(console.Config{
 		Reader: reader, Keeper: s.keeper, Tally: s.tally, Tokens: tokens{&s.tokens}, Now: now, MaxBodyBytes: 1 << 20,
 		Export: h.ExportEvents, Told: server.Tell,

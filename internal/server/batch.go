@@ -65,7 +65,7 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request, lenientOutsi
 	read func(body jsontext.Value, call func(idem.Key) idem.Call) (ask, error),
 ) {
 	req := requestOf(r.Context())
-	body, err := readBody(r, maxBatchBody)
+	body, err := s.readBody(r, maxBatchBody)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -166,7 +166,7 @@ func readItems(body []byte, lenientOutside bool) ([]jsontext.Value, error) {
 		case strings.EqualFold(field, "items"):
 			return nil, &idem.FieldError{Field: field, Reason: "must be written items"}
 		case !lenientOutside:
-			return nil, &idem.FieldError{Field: field, Reason: unknownMember}
+			return nil, &idem.FieldError{Field: cmp.Or(field, "body"), Reason: unknownMember}
 		default:
 			err = fault(dec.SkipValue())
 		}

@@ -28,6 +28,10 @@ const (
 	maxBatchBody = 32 << 20
 	maxDrain     = 128 << 20
 	jsonGrowth   = 6
+
+	// maxBodies bounds what is in memory of all bodies together, from when it arrives until the request is answered. Of each
+	// the first maxSmallBody bytes do not count: whoever only reserves never waits for those who send megabytes.
+	maxBodies = 128 << 20
 )
 
 // errTooLarge says that a request, or the response that it carries, is over its cap.
@@ -46,8 +50,38 @@ func (e *errTooLarge) Error() string {
 // errMediaType says that a body did not say application/json.
 var errMediaType = errors.New("send the body with Content-Type: application/json, and without Content-Encoding")
 
+// errCrowded says that the bodies of other requests leave no room for this one.
+var errCrowded = fmt.Errorf("%w: too many large requests at once", idem.ErrBusy)
+
+// metered counts what is read of a body among those of all requests.
+type metered struct {
+	io.Reader
+	s    *Server
+	req  *request
+	free int // bytes to come that do not count
+}
+
+func (m *metered) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	free := min(n, m.free)
+	m.free -= free
+	if counted := int64(n - free); counted > 0 {
+		m.req.held += counted
+		if m.s.bodies.Add(counted) > maxBodies {
+			return n, errCrowded
+		}
+	}
+	return n, err
+}
+
+// letGo gives back the room that a request's body has taken.
+func (s *Server) letGo(req *request) {
+	s.bodies.Add(-req.held)
+	req.held = 0
+}
+
 // readBody reads a request's body up to a cap. Memory is taken for what arrives, not for what is announced.
-func readBody(r *http.Request, limit int64) ([]byte, error) {
+func (s *Server) readBody(r *http.Request, limit int64) ([]byte, error) {
 	if err := noQuery(r); err != nil {
 		return nil, err
 	}
@@ -59,8 +93,10 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	}
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), maxSmallBody)) + bytes.MinRead)
-	_, err := body.ReadFrom(io.LimitReader(r.Body, limit+1))
+	_, err := body.ReadFrom(&metered{io.LimitReader(r.Body, limit+1), s, requestOf(r.Context()), maxSmallBody})
 	switch {
+	case errors.Is(err, errCrowded):
+		return nil, err
 	case int64(body.Len()) > limit:
 		return nil, &errTooLarge{limit: limit}
 	case err != nil:
@@ -69,10 +105,10 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-// refuseLarge sends an answer to a request of which too much was announced or came, and then lets its body run out,
+// refuseUnread sends an answer to a request of which too much was announced or came, and then lets its body run out,
 // within bounds: a client that is still sending when the connection closes sees a broken pipe and not the answer, and
 // would try again for ever. One that asked first (Expect: 100-continue) is not sending.
-func refuseLarge(w http.ResponseWriter, r *http.Request, send func()) {
+func refuseUnread(w http.ResponseWriter, r *http.Request, send func()) {
 	connection := http.NewResponseController(w)
 	_ = connection.EnableFullDuplex() // to answer before the body was read; HTTP/2 always can
 	w.Header().Set("Connection", "close")

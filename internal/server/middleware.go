@@ -31,6 +31,7 @@ type request struct {
 	outcome  code
 	repeated bool
 	items    int
+	held     int64 // bytes of its body that count among those of all requests
 	err      error
 }
 
@@ -70,6 +71,7 @@ func (s *Server) entrance(next http.Handler) http.Handler {
 		route := chi.NewRouteContext()
 		ctx = context.WithValue(ctx, chi.RouteCtxKey, route)
 		r = r.WithContext(ctx)
+		defer s.letGo(req)
 		defer func() {
 			p := recover()
 			fault, _ := p.(error)
@@ -89,7 +91,7 @@ func (s *Server) entrance(next http.Handler) http.Handler {
 			took, pattern := time.Since(start), route.RoutePattern()
 			s.logRequest(r, req, pattern, out.status, took)
 			s.observe(r.Method, req, pattern, out.status, took)
-			describe(span, r.Method, pattern)
+			describe(span, r.Method, pattern, req)
 			if aborted {
 				panic(p)
 			}

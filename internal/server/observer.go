@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -64,9 +65,16 @@ func handlerOf(cmd idem.Command, out *idem.Outcome) string {
 	return ""
 }
 
-// describe names a span as the conventions want it: only here is the route known.
-func describe(span trace.Span, method, route string) {
-	if span.IsRecording() && route != "" {
+// describe names a span as the conventions want it: only here is the route known. A path that names no task may be anything,
+// also what was meant for a header or a body, so that it is not told.
+func describe(span trace.Span, method, route string, req *request) {
+	if !span.IsRecording() {
+		return
+	}
+	if req.task == "" {
+		span.SetAttributes(attribute.String("url.path", cmp.Or(route, "unmatched")))
+	}
+	if route != "" {
 		span.SetName(method + " " + route)
 		span.SetAttributes(attribute.String("http.route", route))
 	}

@@ -92,7 +92,7 @@ func (s *Server) ReleaseOwner(w http.ResponseWriter, r *http.Request, _ string) 
 
 // readOwnerRelease reads what is to be released: the keys that are named, or from where on they are to be looked for.
 func (s *Server) readOwnerRelease(r *http.Request) (cmd *idem.Evict, named []*idem.Entry, from *heldMark, err error) {
-	body, err := readBody(r, maxKeysBody)
+	body, err := s.readBody(r, maxKeysBody)
 	if err != nil {
 		return nil, nil, nil, err
 	}

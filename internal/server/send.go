@@ -71,6 +71,9 @@ func (s *Server) faultOf(req *request, err error) answer {
 	case errors.Is(err, errReads):
 		p = newProblem(req, codeTooManyRequests, err.Error())
 		p.RetryAfterSeconds = retryAfter(0)
+	case errors.Is(err, errCrowded):
+		p = newProblem(req, codeTooManyRequests, "Too many large requests are being read. Nothing was begun; small ones are taken all the same.")
+		p.RetryAfterSeconds = retryAfter(0)
 	case errors.Is(err, idem.ErrBusy):
 		p = newProblem(req, codeTooManyRequests, "")
 		p.RetryAfterSeconds = retryAfter(0)
@@ -94,8 +97,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		req.err = err
 	}
 	var large *errTooLarge
-	if errors.As(err, &large) && !large.response {
-		refuseLarge(w, r, func() { s.send(w, r, a) })
+	if errors.As(err, &large) && !large.response || errors.Is(err, errCrowded) {
+		s.letGo(req)
+		refuseUnread(w, r, func() { s.send(w, r, a) })
 		return
 	}
 	s.send(w, r, a)

@@ -51,6 +51,7 @@ type Server struct {
 
 	reads    chan struct{} // has room for as many as are served at a time
 	exports  chan struct{} // likewise, of exports
+	bodies   atomic.Int64  // bytes of large ones that are in memory
 	draining atomic.Bool
 	stopping chan struct{} // closed when waits must end
 	routes   *chi.Mux
@@ -99,7 +100,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, limit int64, read
 		s.fail(w, r, err)
 		return
 	}
-	body, err := readBody(r, limit)
+	body, err := s.readBody(r, limit)
 	if err != nil {
 		s.fail(w, r, err)
 		return

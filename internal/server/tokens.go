@@ -92,6 +92,9 @@ func parseToken(line string) (token, error) {
 	if !tokenName.MatchString(tok.Name) {
 		return token{}, errors.New("name: want 1 to 64 of A-Z a-z 0-9 . _ @ -, a letter or digit first")
 	}
+	if strings.HasPrefix(tok.Name, tokenPrefix) {
+		return token{}, errors.New("name: begins as tokens do; a token itself belongs to its user, and names stand in the log")
+	}
 	for _, r := range strings.Split(fields[1], ",") {
 		if !slices.Contains(roles, Role(r)) {
 			return token{}, errors.New("role: want worker, auditor or operator, several with commas between")
@@ -135,6 +138,9 @@ func find(known []token, secret string) *token {
 	return found
 }
 
+// tokenPrefix lets a token be told from other text, by those who look for lost ones too.
+const tokenPrefix = "idem_"
+
 // NewToken makes a token and its line for a tokens file.
 func NewToken(name string, rs []Role) (secret, line string, err error) {
 	words := make([]string, len(rs))
@@ -143,7 +149,7 @@ func NewToken(name string, rs []Role) (secret, line string, err error) {
 	}
 	var random [32]byte
 	_, _ = rand.Read(random[:]) // never fails
-	secret = "idem_" + base64.RawURLEncoding.EncodeToString(random[:])
+	secret = tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
 	sum := sha256.Sum256([]byte(secret))
 	line = fmt.Sprintf("%s %s sha256:%s", name, strings.Join(words, ","), hex.EncodeToString(sum[:]))
 	if _, err := parseToken(line); err != nil {

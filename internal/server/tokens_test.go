@@ -41,11 +41,11 @@ func TestFaultsOfATokensFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = new(server.Tokens).Load(strings.Join([]string{secret, "w worker " + secret, secret + " worker x", "w " + secret + " x", line, "x y"}, "\n"))
+	err = new(server.Tokens).Load(strings.Join([]string{secret, "w worker " + secret, secret + " worker x", "w " + secret + " x", line, "x y", secret + " " + strings.TrimPrefix(line, "w ")}, "\n"))
 	if err == nil {
 		t.Fatal("loaded")
 	}
-	for _, part := range []string{"line 1", "line 2", "line 3", "line 4", "line 6"} {
+	for _, part := range []string{"line 1", "line 2", "line 3", "line 4", "line 6", "line 7"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("nothing of %s in: %v", part, err)
 		}

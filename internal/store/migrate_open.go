@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +29,7 @@ func openForMigration(databaseURL string) (*sql.DB, Dialect, error) {
 		if err != nil {
 			return nil, "", err
 		}
+		makePrivate(rest)
 		db, err := sql.Open("sqlite3", dsn)
 		if err != nil {
 			return nil, "", fmt.Errorf("open SQLite database %q: %w", rest, err)
@@ -85,7 +87,20 @@ func sqliteMigrationDSN(path string) (string, error) {
 		return "file::memory:?_pragma=busy_timeout(60000)", nil
 	default:
 		// Transactions begin immediate, so that two of them queue up instead of failing where they would upgrade a lock.
-		return sqliteFile(path) + "?_txlock=immediate&_pragma=busy_timeout(60000)", nil
+		// What SQLite puts beside the file is for whom the file is for.
+		return sqliteFile(path) + "?_txlock=immediate&_pragma=busy_timeout(60000)&modeof=" +
+			strings.ReplaceAll(url.QueryEscape(path), "+", "%20"), nil
+	}
+}
+
+// makePrivate makes the file of a database where there is none, for its owner alone: all responses will be in it. Where it cannot,
+// SQLite says why.
+func makePrivate(path string) {
+	if path == sqliteInMemory {
+		return
+	}
+	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
+		_ = f.Close()
 	}
 }
 

@@ -59,6 +59,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (_ *SQLite, err 
 			return nil, fail(err)
 		}
 	}
+	makePrivate(path)
 	db, err := driver.Open(dsn, setUpSQLite)
 	if err != nil {
 		return nil, fail(err)

@@ -210,3 +210,54 @@ func TestSQLiteTimeIsMonotone(t *testing.T) {
 		t.Errorf("the time went from %v to %v", ahead, got)
 	}
 }
+
+// A database's files are for its owner alone, whichever command makes them; one that was there keeps the mode that it had.
+func TestSQLiteFilesArePrivate(t *testing.T) {
+	t.Parallel()
+	for name, make1 := range map[string]func(t *testing.T, path string){
+		"serve": func(t *testing.T, path string) {
+			b, err := Open(t.Context(), "sqlite:"+path, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(b.Close)
+		},
+		"migrate": func(t *testing.T, path string) {
+			m, err := OpenMigrator(t.Context(), "sqlite:"+path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = m.Close() })
+			if _, err := m.Up(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		for before, want := range map[os.FileMode]os.FileMode{0: 0o600, 0o640: 0o640} {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "a database?&#%.db")
+			if before != 0 {
+				if err := errors.Join(os.WriteFile(path, nil, before), os.Chmod(path, before)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			make1(t, path)
+			files, err := os.ReadDir(dir)
+			if err != nil || len(files) == 0 {
+				t.Fatal(files, err)
+			}
+			for _, f := range files {
+				info, err := f.Info()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.HasSuffix(f.Name(), "-shm") {
+					continue // where in the WAL which page is, and nothing of what is on it
+				}
+				if got := info.Mode().Perm(); got != want {
+					t.Errorf("%s: %s has the mode %o, want %o", name, f.Name(), got, want)
+				}
+			}
+		}
+	}
+}
