@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strconv"
@@ -193,7 +194,9 @@ func (c *auditEntriesCmd) Run(e *env) error {
 		RecordedAfter: c.RecordedAfter.stamp(), RecordedBefore: c.RecordedBefore.stamp(),
 	}
 	if c.Since != nil {
-		q.ReservedAfter = c.Since.stamp()
+		if q.ReservedAfter, err = c.Since.stamp(e.ctx, s); err != nil {
+			return err
+		}
 	}
 	if c.InDoubt {
 		q.InDoubt = &c.InDoubt
@@ -220,11 +223,11 @@ type period struct {
 	Before *when  `placeholder:"TIME" help:"Before this time."`
 }
 
-func (p *period) after() *string {
+func (p *period) after(ctx context.Context, s *audit.Session) (*string, error) {
 	if p.Since != nil {
-		return p.Since.stamp()
+		return p.Since.stamp(ctx, s)
 	}
-	return p.After.stamp()
+	return p.After.stamp(), nil
 }
 
 type auditEventsCmd struct {
@@ -238,7 +241,7 @@ type auditEventsCmd struct {
 
 // Help implements kong.HelpProvider.
 func (auditEventsCmd) Help() string {
-	return `The newest comes first. json and csv are the service's own stream, bodies of responses included, however many there are. An export that broke off ends with exit status 1.
+	return `The newest comes first. json and csv are the service's own stream, bodies of responses included; like the table they end after 100 unless --limit or --all says otherwise. An export that broke off ends with exit status 1.
 
 Examples:
 
@@ -263,7 +266,10 @@ func (c *auditEventsCmd) Run(e *env) error {
 		return err
 	}
 	q := c.params()
-	q.After, q.Before = c.after(), c.Before.stamp()
+	if q.After, err = c.after(e.ctx, s); err != nil {
+		return err
+	}
+	q.Before = c.Before.stamp()
 	return s.Events(e.ctx, q, c.want(), c.File)
 }
 
@@ -290,7 +296,11 @@ func (c *auditStatsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return s.Stats(e.ctx, api.GetStatsParams{After: c.after(), Before: c.Before.stamp()})
+	after, err := c.after(e.ctx, s)
+	if err != nil {
+		return err
+	}
+	return s.Stats(e.ctx, api.GetStatsParams{After: after, Before: c.Before.stamp()})
 }
 
 type auditWatchCmd struct {
@@ -318,7 +328,9 @@ func (c *auditWatchCmd) Run(e *env) error {
 		return err
 	}
 	q := c.params()
-	q.After = c.Since.stamp()
+	if q.After, err = c.Since.stamp(e.ctx, s); err != nil {
+		return err
+	}
 	return s.Watch(e.ctx, q)
 }
 
@@ -330,8 +342,8 @@ func given(text string) *string {
 	return &text
 }
 
-// since is a time, said as an age.
-type since struct{ time.Time }
+// since is a time, said as an age. Which time that is the service's clock says.
+type since struct{ age time.Duration }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *since) UnmarshalText(text []byte) error {
@@ -344,15 +356,16 @@ func (s *since) UnmarshalText(text []byte) error {
 	if err != nil || d <= 0 || d > 10*8760*time.Hour {
 		return errors.New("want an age such as 30m, 24h or 7d")
 	}
-	s.Time = time.Now().Add(-d)
+	s.age = d
 	return nil
 }
 
-func (s *since) stamp() *string {
+func (s *since) stamp(ctx context.Context, session *audit.Session) (*string, error) {
 	if s == nil {
-		return nil
+		return nil, nil
 	}
-	return stamp(s.Time)
+	at, err := session.Ago(ctx, s.age)
+	return stamp(at), err
 }
 
 // when is a time.

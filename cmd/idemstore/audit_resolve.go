@@ -87,7 +87,7 @@ type auditReleaseOwnerCmd struct {
 
 // Help implements kong.HelpProvider.
 func (auditReleaseOwnerCmd) Help() string {
-	return `By itself it releases only grants that cannot have acted: those that promised to dispatch, and never did. It answers key by key. If keys stay with the owner the exit status is 4.
+	return `By itself it releases only grants that cannot have acted: those that promised to dispatch, and never did. It shows what the owner holds and asks, then releases that and nothing that came since; with --yes, all that is found. It answers key by key. If keys stay with the owner the exit status is 4.
 
 Examples:
 

@@ -49,7 +49,7 @@ func TestIncident(t *testing.T) {
 		o.record(charged, granted.body["reservation_id"].(string), "charge ch_2").want(t, http.StatusCreated, "recorded")
 		o.record(charged, lost, "charge ch_1\x1b[31m").want(t, http.StatusConflict, "already_recorded")
 
-		told := o.audit(t, "auditor", "", "task", charged).want(exitOK, "may have happened more than once", "worker-a", "ch_1", "ch_2")
+		told := o.audit(t, "auditor", "", "task", charged).want(exitOK, "It may have happened twice: worker-a#1 offered another response", "worker-a", "ch_1", "ch_2")
 		_, timeline, _ := strings.Cut(told.stdout, "Timeline")
 		ordered(t, timeline, " reserved +worker-a", " lease passed +worker-a", " taken_over +worker-b", " reserved +worker-b",
 			" recorded +worker-b .* charge ch_2", " duplicate_record +worker-a +the-worker .* charge ch_1", "^Responses", "charge ch_2", "charge ch_1")

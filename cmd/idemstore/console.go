@@ -12,6 +12,9 @@ func (v *service) mountConsole(tally *console.Tally) {
 	v.server.Mount(console.Prefix, console.New(console.Config{
 		Reader: v.backend, Keeper: tally, Tally: tally, Tokens: consoleTokens{v.tokens}, Now: time.Now,
 		MaxBodyBytes: v.config.server.MaxBodyBytes, Export: v.server.ExportEvents, Told: server.Tell,
+		Warn: func(requestID, address, text string) {
+			v.log.Warn().Str("request_id", requestID).Str("address", address).Msg(text)
+		},
 	}))
 }
 

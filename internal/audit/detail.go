@@ -17,10 +17,8 @@ type grant struct {
 	Dispatched bool   `json:"dispatched"`
 }
 
-// told is what the detail of an event says of earlier grants, and of a response that was offered.
+// told is what the detail of an event says of earlier grants.
 type told struct {
-	SameResponse bool `json:"same_response"`
-
 	Doubts []grant `json:"doubts"`
 	From   []struct {
 		Attempt int32   `json:"attempt"`
@@ -58,7 +56,7 @@ var sameResponse = map[string]string{"true": "the same response as recorded", "f
 func value(name string, text json.RawMessage) string {
 	var t told
 	switch {
-	case name == "doubts" && json.Unmarshal(text, &t.Doubts) == nil:
+	case (name == "doubts" || name == "doubts_left") && json.Unmarshal(text, &t.Doubts) == nil:
 		return grants(t.Doubts)
 	case name == "from" && json.Unmarshal(text, &t.From) == nil:
 		var parts []string

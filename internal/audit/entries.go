@@ -46,7 +46,7 @@ func (s *Session) entryTable() func(items []json.RawMessage) error {
 			}
 			rows = append(rows, []string{
 				e.TaskID, fmt.Sprint(e.Attempt), standing(&e), e.Owner, or(e.Handler, "-"), fmt.Sprint(e.Fence),
-				toSecond(e.ReservedAt), age(moment(e.ReservedAt), s.Now()), toSecond(or(e.RecordedAt, "-")), or(e.RecordedBy, "-"), doubters(&e),
+				toSecond(e.ReservedAt), age(moment(e.ReservedAt), s.now()), toSecond(or(e.RecordedAt, "-")), or(e.RecordedBy, "-"), doubters(&e),
 			})
 		}
 		return t.rows(rows...)

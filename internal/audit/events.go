@@ -42,7 +42,7 @@ func (s *Session) eventTable() func(items []json.RawMessage) error {
 				return err
 			}
 			rows = append(rows, []string{
-				e.At, age(moment(e.At), s.Now()), string(e.Kind), e.TaskID, fmt.Sprint(e.Attempt), fmt.Sprint(e.Fence), or(e.Handler, "-"),
+				e.At, age(moment(e.At), s.now()), string(e.Kind), e.TaskID, fmt.Sprint(e.Attempt), fmt.Sprint(e.Fence), or(e.Handler, "-"),
 				some(e.Actor.Owner), some(e.Actor.Token), s.tell(&e),
 			})
 		}

@@ -55,6 +55,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, text, _ := strings.Cut(body.String(), "\r\n\r\n")
 	f.bodies = append(f.bodies, text)
 	accept := r.Header.Get("Accept")
+	w.Header().Set("Date", now.Format(http.TimeFormat))
 	if a, ok := f.answers[r.Method+" "+r.URL.EscapedPath()]; ok {
 		reply(w, a)
 		return
@@ -63,7 +64,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/v1/events" && f.stream != nil && accept != "" && accept != "application/json":
 		f.stream(w, r)
 	case r.URL.Path == "/v1/entries":
-		f.list(w, r, "entries", f.entries)
+		f.list(w, r, "entries", f.inState(r))
 	case r.URL.Path == "/v1/events":
 		f.list(w, r, "events", f.matching(r))
 	default:
@@ -93,6 +94,19 @@ func (f *fake) matching(r *http.Request) []json.RawMessage {
 		_ = json.Unmarshal(raw, &e)
 		after := moment(r.URL.Query().Get("after"))
 		if kind := r.URL.Query().Get("kind"); (kind == "" || kind == e.Kind) && !moment(e.At).Before(after) {
+			list = append(list, raw)
+		}
+	}
+	return list
+}
+
+// inState are the entries of the state that is asked for.
+func (f *fake) inState(r *http.Request) []json.RawMessage {
+	var list []json.RawMessage
+	for _, raw := range f.entries {
+		var e struct{ State string }
+		_ = json.Unmarshal(raw, &e)
+		if state := r.URL.Query().Get("state"); state == "" || state == e.State {
 			list = append(list, raw)
 		}
 	}

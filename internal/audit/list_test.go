@@ -72,6 +72,11 @@ func TestEntriesForScripts(t *testing.T) {
 	if len(rows) != 4 || strings.Count(s.out.String(), "\r\n") != 4 || rows[0][0] != "task_id" || rows[1][4] != "'=worker-0" {
 		t.Errorf("got %q", s.out.String())
 	}
+	for cell, want := range map[string]string{"": "", "a=1": "a=1", "=1": "'=1", "+1": "'+1", "-1": "'-1", "@a": "'@a", "\ta": "'\ta", "\ra": "'\ra"} {
+		if have := harmless(cell); have != want {
+			t.Errorf("%q is written %q, want %q", cell, have, want)
+		}
+	}
 	var doubts []api.Doubt
 	if err := json.Unmarshal([]byte(rows[1][len(entryColumns)-1]), &doubts); err != nil || doubts[0].Owner != `o, "p"` {
 		t.Errorf("doubts %q: %v", rows[1][len(entryColumns)-1], err)

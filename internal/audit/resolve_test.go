@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -179,30 +180,69 @@ func TestReleaseOwnerBreaksOff(t *testing.T) {
 	}
 }
 
+// What the service says of a call that failed is not contradicted.
+func TestReleaseOwnerIsToldNothing(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answers["POST /v1/owners/w/release"] = answer{503, problemOf(503, "unavailable", "It was only a question: nothing was changed; ask again.", "")}
+	err := of(t, f).ReleaseOwner(t.Context(), "w", "gone", false, true)
+	wantClass(t, err, Failed, "nothing was changed", "safe")
+	if strings.Contains(err.Error(), "not known") {
+		t.Errorf("said %q", err)
+	}
+}
+
 type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
+// What is shown and confirmed is what is released, each key at the fence that was shown.
 func TestReleaseOwner(t *testing.T) {
 	t.Parallel()
 	const path = "/v1/owners/worker%20a%2F7/release"
 	f := newFake(t)
 	f.entries = someEntries(2)
+	f.entries[0] = json.RawMessage(strings.Replace(string(f.entries[0]), `"dispatched"`, `"reserved"`, 1))
 	f.answers["POST "+path] = answer{200, `{"owner":"worker a/7","results":[
-	 {"task_id":"t1","attempt":0,"fence":1,"released":true,"outcome":"released"},
-	 {"task_id":"t2","attempt":1,"fence":3,"released":false,"outcome":"in_doubt"}]}`}
+	 {"task_id":"task-0","attempt":0,"fence":3,"released":true,"outcome":"released"},
+	 {"task_id":"task-1","attempt":1,"fence":3,"released":false,"outcome":"in_doubt"}]}`}
 	s := of(t, f)
 	s.InTerminal, s.In = true, strings.NewReader("y\n")
 	wantClass(t, s.ReleaseOwner(t.Context(), "worker a/7", "gone", false, false), Refused, "on 1 key and keeps", "--force")
 	golden(t, "release-owner", s.errs.String()+"\n"+s.out.String())
-	if sent := f.sent(path); sent != `{"force":false,"reason":"gone"}` {
+	if sent := f.sent(path); sent != `{"force":false,"keys":[{"attempt":0,"fence":3,"task_id":"task-0"},{"attempt":1,"fence":3,"task_id":"task-1"}],"reason":"gone"}` {
 		t.Errorf("sent %s", sent)
 	}
 
+	f.answers["POST "+path] = answer{200, `{"owner":"worker a/7","results":[
+	 {"task_id":"task-0","attempt":0,"fence":4,"released":false,"outcome":"in_progress"},
+	 {"task_id":"task-1","attempt":1,"fence":3,"released":true,"outcome":"released"}]}`}
+	s = of(t, f)
+	s.InTerminal, s.In = true, strings.NewReader("y\n")
+	wantClass(t, s.ReleaseOwner(t.Context(), "worker a/7", "gone", true, false), Refused, "1 key moved on since", "Look again")
+	if !strings.Contains(s.errs.String(), "released, though it may have acted") {
+		t.Errorf("it does not say what force does: %s", s.errs.String())
+	}
+
+	// More than one call takes.
+	f.entries = someEntries(maxPage + 1)
+	f.answers["POST "+path] = answer{200, `{"owner":"worker a/7","results":[]}`}
+	s = of(t, f)
+	s.InTerminal, s.In = true, strings.NewReader("y\n")
+	wantClass(t, s.ReleaseOwner(t.Context(), "worker a/7", "gone", true, false), Nothing)
+	if sent := f.sent(path); strings.Count(sent, "task_id") != 1 {
+		t.Errorf("the second call sent %s", sent)
+	}
+
+	// With yes nothing is shown, and all that is found is released.
+	f.entries = someEntries(2)
 	f.answers["POST "+path] = answer{200, `{"owner":"worker a/7","results":[{"task_id":"t1","attempt":0,"fence":1,"released":true,"outcome":"in_doubt"}]}`}
 	s = of(t, f)
 	s.Output = JSON
 	wantOK(t, s.ReleaseOwner(t.Context(), "worker a/7", "gone", true, true))
+	if sent := f.sent(path); sent != `{"force":true,"reason":"gone"}` {
+		t.Errorf("sent %s", sent)
+	}
 	if s.out.String() != `{"task_id":"t1","attempt":0,"fence":1,"released":true,"outcome":"in_doubt"}`+"\n" || s.errs.String() != "" {
 		t.Errorf("wrote %q and %q", s.out.String(), s.errs.String())
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/idemstore/idemstore/api"
@@ -19,6 +20,8 @@ type Service struct {
 	token   string
 	http    *http.Client
 	api     *api.Client
+	// date is the service's own time at its last answer: the clock of this machine decides nothing.
+	date atomic.Pointer[time.Time]
 	// patience is how long the service may say nothing at all.
 	patience time.Duration
 }
@@ -61,6 +64,9 @@ func (v *Service) Do(req *http.Request) (*http.Response, error) {
 		}
 		cancel(nil)
 		return nil, err
+	}
+	if date, err := http.ParseTime(res.Header.Get("Date")); err == nil {
+		v.date.Store(&date)
 	}
 	res.Body = &attended{ReadCloser: res.Body, ctx: ctx, cancel: cancel, silence: silence, patience: v.patience}
 	return res, nil

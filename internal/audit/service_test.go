@@ -86,3 +86,24 @@ func TestDial(t *testing.T) {
 		}
 	}
 }
+
+// Ages and verdicts go by the service's clock: that of this machine decides nothing.
+func TestTheServicesClock(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answers["GET /v1/tasks/t"] = answer{200, `{"task_id":"t","attempts":[{"task_id":"t","attempt":0,"state":"reserved","in_doubt":false,"owner":"w","fence":1,
+	 "dispatch":"explicit","reserved_at":"2026-11-29T20:59:50.000000Z","lease_until":"2026-11-29T21:00:30.000000Z","doubts":[],"late":false,
+	 "expires_at":"2027-02-27T20:51:00.000000Z"}],"events":[]}`}
+	s := of(t, f)
+	s.Session.Now = func() time.Time { return now.Add(time.Hour) }
+	wantOK(t, s.Task(t.Context(), "t"))
+	if out := s.out.String(); strings.Contains(out, "lease passed") || !strings.Contains(out, " 10s ago") {
+		t.Errorf("a live grant is told as\n%s", out)
+	}
+	s = of(t, f)
+	s.Session.Now = func() time.Time { return now.Add(time.Hour) }
+	at, err := s.Ago(t.Context(), 30*time.Minute)
+	if err != nil || !at.Equal(now.Add(-30*time.Minute)) {
+		t.Errorf("30m ago was %s (%v)", at, err)
+	}
+}

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/idemstore/idemstore/api"
 )
@@ -24,8 +25,9 @@ func (s *Session) Stats(ctx context.Context, q api.GetStatsParams) error {
 	say(s.Out, "Now: %s in doubt, %d open", count(int(st.InDoubt), "key"), st.Open)
 	say(s.Out, "In the period: %s", count(int(st.Duplicates), "duplicate record"))
 	if e := st.OldestInDoubt; e != nil {
+		d := longest(e)
 		say(s.Out, "Longest in doubt: %s attempt %d, fence %d, by %s, lease until %s",
-			e.TaskID, e.Attempt, e.Fence, e.Owner, withAge(toSecond(e.LeaseUntil), s.Now()))
+			e.TaskID, e.Attempt, d.Fence, d.Owner, withAge(toSecond(d.LeaseUntil), s.now()))
 	}
 	handlers := []named{{"all", st.Totals}}
 	for _, h := range st.Handlers {
@@ -39,6 +41,14 @@ func (s *Session) Stats(ctx context.Context, q api.GetStatsParams) error {
 		return err
 	}
 	return s.counts("OWNER", owners, st.MoreOwners)
+}
+
+// longest is the doubt of an entry that has stood longest.
+func longest(e *api.Entry) api.Doubt {
+	if len(e.Doubts) == 0 { // an older service may name none
+		return api.Doubt{Owner: e.Owner, Fence: e.Fence, LeaseUntil: e.LeaseUntil}
+	}
+	return slices.MinFunc(e.Doubts, func(a, b api.Doubt) int { return moment(a.LeaseUntil).Compare(moment(b.LeaseUntil)) })
 }
 
 // named are the counts of one handler or owner.

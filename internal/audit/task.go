@@ -31,19 +31,23 @@ func (s *Session) Task(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	line := newTimeline(&task, s.Now())
-	if len(line.warnings) > 0 {
+	line := newTimeline(&task, s.now())
+	findings, err := s.findings(ctx, &task)
+	if err != nil {
+		return err
+	}
+	if len(findings) > 0 {
 		fmt.Fprintln(s.Out)
 	}
-	for _, w := range line.warnings {
-		say(s.Out, "%s", w)
+	for _, f := range findings {
+		say(s.Out, "%s", line.advise(task.TaskID, f))
 	}
 	fmt.Fprintln(s.Out, "\nTimeline")
 	t := newTable(s.Out, "AT", ">AGE", ">ATTEMPT", ">FENCE", "WHAT", "WHO", "TOKEN", "DETAIL")
 	var rows [][]string
 	for _, f := range line.facts {
 		rows = append(rows, []string{
-			f.stamp, age(f.at, s.Now()), fmt.Sprint(f.attempt), fence(f.fence), f.what, some(f.who), some(f.token), some(f.detail),
+			f.stamp, age(f.at, s.now()), fmt.Sprint(f.attempt), fence(f.fence), f.what, some(f.who), some(f.token), some(f.detail),
 		})
 	}
 	if err := t.rows(rows...); err != nil {
@@ -101,7 +105,7 @@ func (s *Session) showEntry(body io.ReadCloser) error {
 
 // describe writes an entry as a list of its members.
 func (s *Session) describe(out io.Writer, e *api.Entry) error {
-	now := s.Now()
+	now := s.now()
 	when := func(stamp *string) string {
 		if stamp == nil {
 			return "-"

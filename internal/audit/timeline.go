@@ -31,7 +31,7 @@ type timeline struct {
 	now       time.Time
 	facts     []fact
 	responses []*api.Response
-	warnings  []string // what the person on call must know first
+	evidence  map[string]string // by the event that it came with, what stands for a response
 	seen      map[grantOf]bool
 }
 
@@ -45,7 +45,7 @@ type grantOf struct {
 // newTimeline merges the facts that stand on entries with the events, by time. Of a grant that was superseded nothing is left
 // on the entry; the events that tell of the doubt that it left say when it was made and when its lease passed.
 func newTimeline(task *api.Task, now time.Time) *timeline {
-	l := &timeline{now: now, seen: make(map[grantOf]bool)}
+	l := &timeline{now: now, seen: make(map[grantOf]bool), evidence: make(map[string]string)}
 	for i := range task.Attempts {
 		l.entry(&task.Attempts[i])
 	}
@@ -79,20 +79,13 @@ func (l *timeline) entry(e *api.Entry) {
 	if e.RecordedAt != nil {
 		f := fact{attempt: e.Attempt, fence: e.Fence, what: "recorded", who: or(e.RecordedBy, "")}
 		if e.Late {
-			f.detail = "late"
+			f.fence, f.detail = 0, "late" // by which grant the event tells
 		}
 		if e.Response != nil {
 			f.detail = joined(f.detail, l.response(e.Response))
 		}
 		l.add(*e.RecordedAt, f)
 	}
-	if e.InDoubt {
-		l.warn("Attempt %d is in doubt: %s may have acted. Look into it, then settle it: idemstore audit resolve %s %[1]d", e.Attempt, doubters(e), e.TaskID)
-	}
-}
-
-func (l *timeline) warn(format string, args ...any) {
-	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
 }
 
 // grant adds one that may have acted, once.
@@ -131,11 +124,8 @@ func (l *timeline) event(e *api.Event) {
 		attempt: e.Attempt, fence: e.Fence, what: string(e.Kind), who: e.Actor.Owner, token: e.Actor.Token, detail: detail(e.Detail),
 	}
 	if e.Response != nil {
-		f.detail = joined(f.detail, "offered "+l.response(e.Response))
-		if e.Kind == api.EventKindDuplicateRecord && !t.SameResponse {
-			l.warn("The effect of attempt %d may have happened more than once: %s offered another response than is recorded, %s",
-				e.Attempt, e.Actor.Owner, l.response(e.Response))
-		}
+		l.evidence[e.ID] = l.response(e.Response)
+		f.detail = joined(f.detail, "offered "+l.evidence[e.ID])
 	}
 	l.add(e.At, f)
 }

@@ -1,9 +1,27 @@
 package audit
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
+
+// now is the service's time, to the second, or this machine's where the service has not told it.
+func (s *Session) now() time.Time {
+	if date := s.Service.date.Load(); date != nil {
+		return *date
+	}
+	return s.Now()
+}
+
+// Ago is the moment so long ago, by the service's clock.
+func (s *Session) Ago(ctx context.Context, age time.Duration) (time.Time, error) {
+	res, err := s.Service.api.GetHealth(ctx) // whatever it answers, it says when
+	if err != nil {
+		return time.Time{}, s.Service.noAnswer(err)
+	}
+	return s.now().Add(-age), res.Body.Close()
+}
 
 // moment reads a timestamp of the service. One that cannot be read is the zero time.
 func moment(stamp string) time.Time {

@@ -181,6 +181,9 @@ func TestWrongTokensAreSlowed(t *testing.T) {
 			t.Fatalf("try %d: %d", i, r.status)
 		}
 	}
+	if n := strings.Count(s.log.String(), `{"level":"warn","request_id":"`); n != 10 || !strings.Contains(s.log.String(), `"address":"127.0.0.1","message":"console: somebody tried to sign in`) {
+		t.Errorf("%d warnings: %s", n, s.log.String())
+	}
 	r := c.post("/console/sign-in", "token", s.secrets["auditor"]).want(429, "Try again in")
 	if r.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")

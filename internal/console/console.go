@@ -34,6 +34,8 @@ type Config struct {
 
 	// Told is given what the request's line in the log is to say: who it was, what came of it, and what went wrong.
 	Told func(ctx context.Context, caller string, outcome idem.Code, err error)
+	// Warn is told of what should be looked into, such as a token that nobody knows, with where it came from.
+	Warn func(requestID, address, text string)
 }
 
 // Tokens knows who may do what.
@@ -60,11 +62,15 @@ type console struct {
 	Config
 	counts   counts
 	failures failures
+	turns    chan struct{} // of pages that are made
 }
+
+// pagesAtOnce bounds how many pages are made at a time: each reads megabytes of evidence, and keeps little of it.
+const pagesAtOnce = 4
 
 // New makes the console. It is to be served at Prefix and below.
 func New(conf Config) http.Handler {
-	c := &console{Config: conf}
+	c := &console{Config: conf, turns: make(chan struct{}, pagesAtOnce)}
 	c.failures.now = conf.Now
 	mux := http.NewServeMux()
 	handle := func(pattern string, h http.HandlerFunc) { mux.HandleFunc(pattern, h) }
@@ -75,19 +81,19 @@ func New(conf Config) http.Handler {
 	handle("POST /console/sign-in", c.anyone(c.signIn))
 	handle("POST /console/sign-out", c.as(anybody, c.signOut))
 
-	handle("GET /console", c.as(auditor, c.overview))
-	handle("GET /console/doubts", c.as(auditor, c.doubts))
-	handle("GET /console/entries", c.as(auditor, c.entries))
-	handle("GET /console/events", c.as(auditor, c.events))
+	handle("GET /console", c.as(auditor, c.inTurn(c.overview)))
+	handle("GET /console/doubts", c.as(auditor, c.inTurn(c.doubts)))
+	handle("GET /console/entries", c.as(auditor, c.inTurn(c.entries)))
+	handle("GET /console/events", c.as(auditor, c.inTurn(c.events)))
 	handle("GET /console/events.csv", c.as(auditor, c.exportEvents))
 	handle("GET /console/search", c.as(auditor, c.search))
-	handle("GET /console/tasks/{task}", c.as(auditor, c.task))
-	handle("GET /console/tasks/{task}/evidence", c.as(auditor, c.evidence))
-	handle("GET /console/tasks/{task}/attempts/{attempt}/response", c.as(auditor, c.response))
-	handle("GET /console/tasks/{task}/attempts/{attempt}/resolve", c.as(operator, c.resolvePage))
-	handle("POST /console/tasks/{task}/attempts/{attempt}/resolve", c.as(operator, c.resolve))
-	handle("GET /console/release-owner", c.as(operator, c.evictPage))
-	handle("POST /console/release-owner", c.as(operator, c.evict))
+	handle("GET /console/tasks/{task}", c.as(auditor, c.inTurn(c.task)))
+	handle("GET /console/tasks/{task}/evidence", c.as(auditor, c.inTurn(c.evidence)))
+	handle("GET /console/tasks/{task}/attempts/{attempt}/response", c.as(auditor, c.inTurn(c.response)))
+	handle("GET /console/tasks/{task}/attempts/{attempt}/resolve", c.as(operator, c.inTurn(c.resolvePage)))
+	handle("POST /console/tasks/{task}/attempts/{attempt}/resolve", c.as(operator, c.inTurn(c.resolve)))
+	handle("GET /console/release-owner", c.as(operator, c.inTurn(c.evictPage)))
+	handle("POST /console/release-owner", c.as(operator, c.inTurn(c.evict)))
 	handle("/console/", c.as(anybody, func(*visit) error { return errNoPage }))
 
 	// Beside the session's own form token: no other site's page can have a browser of ours post anything.
@@ -133,6 +139,19 @@ func (c *console) anyone(p page) http.HandlerFunc {
 		ctx, cancel := context.WithTimeout(r.Context(), readTime)
 		defer cancel()
 		c.serve(&visit{c: c, w: w, r: r, ctx: ctx}, p)
+	}
+}
+
+// inTurn makes a page when its turn comes, if that is while it may still wait.
+func (c *console) inTurn(p page) page {
+	return func(v *visit) error {
+		select {
+		case c.turns <- struct{}{}:
+			defer func() { <-c.turns }()
+			return p(v)
+		case <-v.ctx.Done():
+			return idem.ErrBusy
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +17,7 @@ type entryView struct {
 	Doubted  bool
 	Held     bool // a live lease
 	Since    moment
+	First    grantView // the doubt that has waited since then
 	Doubts   []grantView
 
 	Reserved, Lease, Dispatched, Recorded, Released, Expires moment
@@ -40,7 +42,8 @@ func viewEntry(e *idem.Entry, now time.Time) entryView {
 		v.Doubts = append(v.Doubts, grantView{g, at(g.LeaseUntil)})
 	}
 	if v.Doubted {
-		v.Since = v.Doubts[len(v.Doubts)-1].Lease
+		v.Since = at(e.DoubtSince(now))
+		v.First = v.Doubts[slices.IndexFunc(v.Doubts, func(g grantView) bool { return g.LeaseUntil.Equal(v.Since.At) })]
 	}
 	v.Standing, v.Tone = standing(e, now)
 	if e.Response != nil {

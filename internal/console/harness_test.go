@@ -98,6 +98,10 @@ func start(t testing.TB, c setup) *service {
 	h.Mount(console.Prefix, console.New(console.Config{
 		Reader: reader, Keeper: s.keeper, Tally: s.tally, Tokens: tokens{&s.tokens}, Now: now, MaxBodyBytes: 1 << 20,
 		Export: h.ExportEvents, Told: server.Tell,
+		Warn: func(requestID, address, text string) {
+			log := zerolog.New(&s.log)
+			log.Warn().Str("request_id", requestID).Str("address", address).Msg(text)
+		},
 	}))
 	listener := httptest.NewUnstartedServer(h)
 	if c.tls {

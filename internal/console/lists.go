@@ -164,6 +164,7 @@ type listPage struct {
 
 	Entries []entryView
 	Events  []eventView
+	Oldest  *entryView // of those in doubt, the one that waits longest
 }
 
 // Value is a filter as it was given.
@@ -197,12 +198,26 @@ func (c *console) entries(v *visit) error {
 		ReservedAfter: f.time("reserved_after"), ReservedBefore: f.time("reserved_before"),
 		RecordedAfter: f.time("recorded_after"), RecordedBefore: f.time("recorded_before"),
 	}
+	live := f.oneOf("lease", []string{"live"}) != ""
+	if live && q.State != "" && !slices.Contains(heldStates, q.State) {
+		f.fault("lease", "goes with the states reserved and dispatched: a key that is "+string(q.State)+" has none")
+	}
 	if doubted := f.oneOf("in_doubt", []string{"true", "false"}); doubted != "" {
 		q.InDoubt = new(bool)
 		*q.InDoubt = doubted == "true"
 	}
 	f.valid(q.Validate())
+	if live && f.err == nil {
+		return c.listLive(v, f, q)
+	}
 	return c.listEntries(v, "entries", "Entries", f, q)
+}
+
+// listLive are the keys that somebody holds by a live lease: what the overview counts as open.
+func (c *console) listLive(v *visit, f *filters, q idem.EntryQuery) error {
+	q.Limit = listed
+	list, next, err := c.held(v.ctx, q, f.query.Get("cursor"), func(e *idem.Entry, now time.Time) bool { return e.Live(now) })
+	return v.list("entries", "Entries", f, listPage{Kinds: states, Entries: list, Older: f.older(v.r.URL.Path, next)}, err)
 }
 
 // doubts are the keys in doubt, the newest reservation first.
@@ -226,6 +241,10 @@ func (c *console) listEntries(v *visit, name, title string, f *filters, q idem.E
 		p.Entries = append(p.Entries, viewEntry(e, page.Now))
 	}
 	p.Older = f.older(v.r.URL.Path, entryCursor(page.Next))
+	if standing, err := c.standing(v.ctx); name == "doubts" && err == nil && standing.Oldest != nil {
+		oldest := viewEntry(standing.Oldest, standing.Now)
+		p.Oldest = &oldest
+	}
 	return v.list(name, title, f, p, err)
 }
 

@@ -28,6 +28,7 @@ const (
 type counts struct {
 	standing kept[idem.Standing]
 	stats    kept[idem.Stats]
+	differ   kept[bool]
 }
 
 // kept is an answer that is good for a while, a failure too: a store in trouble is not asked by every look.
@@ -65,6 +66,34 @@ func (c *console) lastDay(ctx context.Context, now time.Time) (idem.Stats, error
 	})
 }
 
+// duplicatesRead is how many pages of duplicates are looked through for one that differs.
+const duplicatesRead = 4
+
+// different says whether one of the last day's duplicates tells another story than what is kept. Where there are too many to
+// look at, it may.
+func (c *console) different(ctx context.Context, now time.Time) (bool, error) {
+	return c.counts.differ.get(c.Now, statsTime, func() (bool, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+		defer cancel()
+		q := idem.EventQuery{Kind: idem.EventDuplicateRecord, After: now.Add(-statsPeriod), Limit: eventsShown}
+		for range duplicatesRead {
+			page, err := c.Reader.Events(ctx, q)
+			if err != nil {
+				return false, err
+			}
+			for i := range page.Events {
+				if differs(&page.Events[i]) {
+					return true, nil
+				}
+			}
+			if q.From = page.Next; q.From == nil {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
 // overviewPage is what the first page shows.
 type overviewPage struct {
 	Now      moment
@@ -74,6 +103,7 @@ type overviewPage struct {
 	Charts []chart
 
 	LastDay    counted
+	Differ     bool   // duplicates of the last day do
 	StatsFault string // why it is not there
 	Handlers   []handlerCounts
 	More       int64
@@ -125,6 +155,12 @@ func (c *console) overview(v *visit) error {
 	case err != nil:
 		v.told("", err)
 		p.StatsFault = "The last 24 hours cannot be counted now. The log has the reason under request id " + v.requestID() + "."
+	}
+	if stats.Totals.Events[idem.EventDuplicateRecord] > 0 {
+		if p.Differ, err = c.different(v.ctx, standing.Now); err != nil {
+			v.told("", err)
+			p.Differ = true
+		}
 	}
 	p.LastDay, p.More = counted{stats.Totals}, stats.MoreHandlers
 	for i, h := range stats.Handlers {

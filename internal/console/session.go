@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -177,10 +178,12 @@ func (c *console) signIn(v *visit) error {
 	if wait := c.failures.try(v.r.RemoteAddr); wait > 0 {
 		seconds := int(wait.Seconds()) + 1
 		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		v.warn("console: too many tokens from this address were wrong")
 		return v.signInForm(http.StatusTooManyRequests, next, "Too many tokens from your address were wrong. Try again in "+strconv.Itoa(seconds)+" seconds.")
 	}
 	caller, ok := c.Tokens.Check(strings.TrimSpace(v.r.PostForm.Get("token")))
 	if !ok {
+		v.warn("console: somebody tried to sign in with a token that is not known")
 		return v.signInForm(http.StatusUnauthorized, next, "This token is not known here.")
 	}
 	c.failures.right(v.r.RemoteAddr)
@@ -191,6 +194,15 @@ func (c *console) signIn(v *visit) error {
 	v.begin(caller)
 	v.told("", nil)
 	return v.redirect(ownPath(next))
+}
+
+// warn tells the log of something, and from where it came.
+func (v *visit) warn(text string) {
+	address := v.r.RemoteAddr
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	v.c.Warn(v.requestID(), address, text)
 }
 
 // signOut has the browser forget the session.

@@ -251,6 +251,114 @@ func TestOverview(t *testing.T) {
 	r.want(200, "A different response was offered")
 }
 
+// What the tile of the open counts is what its link leads to.
+func TestOpenNow(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	s.doubt(t, "lost", task())
+	gone := s.worker(t, "gone", task())
+	gone.do(&idem.Reserve{Call: gone.call(), Owner: gone.owner, ReservationID: gone.id, LeaseSeconds: 30, Explicit: true})
+	s.pass(t, time.Minute)
+	open := make(map[string]bool)
+	for i := range 60 {
+		w := s.worker(t, "busy", task())
+		w.reserve()
+		if i%2 == 0 {
+			w.do(&idem.Dispatch{Call: w.call(), ReservationID: w.id})
+		}
+		open[w.key.TaskID] = true
+	}
+	done := s.worker(t, "busy", task())
+	done.reserve()
+	done.record(200, "text/plain", "ok")
+	s.later.Add(int64(time.Minute))
+	c := s.as(t, "auditor")
+	page := c.get("/console").want(200, `<span class="figure">60</span><span class="name">open now`)
+	path := html.UnescapeString(regexp.MustCompile(`<a href="([^"]+)"><span class="figure">60<`).FindStringSubmatch(page.body)[1])
+	for pages := 0; path != "" && pages < 5; pages++ {
+		list := c.get(path).want(200)
+		for _, m := range regexp.MustCompile(`href="/console/tasks/(order-[0-9a-f]+)`).FindAllStringSubmatch(list.body, -1) {
+			if !open[m[1]] {
+				t.Errorf("%s is listed, and not open or twice", m[1])
+			}
+			delete(open, m[1])
+		}
+		path = link(list.body, "Older")
+	}
+	if len(open) > 0 {
+		t.Errorf("%d are not listed", len(open))
+	}
+	c.get("/console/entries?lease=live&state=recorded").want(400, "lease goes with the states")
+	c.get("/console/entries?lease=live&state=reserved&cursor=dispatched.").want(400, "leads nowhere")
+	if n := strings.Count(c.get("/console/entries?lease=live&state=dispatched").want(200).body, `class="tag live"`); n != 30 {
+		t.Errorf("%d are dispatched", n)
+	}
+}
+
+// Red is for a response that differs.
+func TestDuplicatesTile(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ body, tile string }{{kept, "doubt"}, {other, "bad"}} {
+		s := start(t, setup{})
+		k := task()
+		first, second := s.worker(t, "worker-a", k), s.worker(t, "worker-b", k)
+		first.reserve()
+		s.pass(t, time.Minute)
+		second.reserve(idem.Takeover{Fence: 1})
+		second.record(201, "application/json", kept)
+		first.record(201, "application/json", c.body)
+		s.later.Add(int64(time.Minute))
+		s.as(t, "auditor").get("/console").want(200, `<li class="tile `+c.tile+`"><a href="/console/events?`)
+	}
+}
+
+// Who waits longest is told, though the list has it last.
+func TestTheLongestInDoubtIsLinked(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	oldest := task()
+	s.doubt(t, "lost", oldest)
+	for range 55 {
+		s.worker(t, "lost-too", task()).reserve()
+	}
+	s.pass(t, time.Minute)
+	page := s.as(t, "auditor").get("/console/doubts").want(200, "The newest reservation is first", "The one that waits longest:")
+	if n := strings.Count(page.body, ">"+oldest.TaskID+"<"); n != 1 {
+		t.Errorf("it stands on the page %d times", n)
+	}
+}
+
+// Of a grant that no entry remembers the trail still tells when it began and when its lease passed.
+func TestFormerLivesAreTold(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	k := task()
+	s.worker(t, "worker-a", k).reserve()
+	s.pass(t, 100*24*time.Hour)
+	w := s.worker(t, "worker-b", k)
+	w.reserve()
+	w.record(201, "application/json", kept)
+	page := s.as(t, "auditor").get(taskPath(k)).want(200, "told by the trail")
+	inOrder(t, page.body, "Reserved", "The lease passed; the holder may have acted", "Its retention ended while it was in doubt", "Reserved", "Recorded")
+}
+
+// A response that came with a release says of itself that nothing happened.
+func TestReleaseWithEvidenceIsNoAlarm(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	k := task()
+	first, second := s.worker(t, "worker-a", k), s.worker(t, "worker-b", k)
+	first.reserve()
+	s.pass(t, time.Minute)
+	second.reserve(idem.Takeover{Fence: 1})
+	second.record(201, "application/json", kept)
+	first.do(&idem.Release{Call: first.call(), ReservationID: first.id, Response: &idem.Response{Status: 503}})
+	c := s.as(t, "auditor")
+	c.get(taskPath(k)).want(200, "A release came too late", "no other.").without("happened twice", "A different response")
+	s.later.Add(int64(time.Minute))
+	c.get("/console").want(200, `<li class="tile doubt"><a href="/console/events?`)
+}
+
 // faulty is a reader that fails.
 type faulty struct {
 	idem.Reader

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idemstore/idemstore/internal/idem"
+	"github.com/idemstore/idemstore/internal/verdict"
 )
 
 const (
@@ -24,7 +25,7 @@ type taskPage struct {
 	TaskID   string
 	Now      moment
 	Resolved string // the attempt that was resolved just now
-	Findings []finding
+	Findings []verdict.Finding
 	Attempts []entryView
 	More     bool // attempts that are not shown
 	Timeline []step
@@ -49,7 +50,7 @@ func (c *console) task(v *visit) error {
 	if err != nil {
 		return err
 	}
-	now, err := c.attempts(v.ctx, &p)
+	known, now, err := c.attempts(v.ctx, &p)
 	if err != nil {
 		return err
 	}
@@ -57,14 +58,19 @@ func (c *console) task(v *visit) error {
 		return refusal(http.StatusNotFound, "Nothing is known of this task.", "No attempt of %s was ever reserved here, or their retention and that of their events has ended.", id)
 	}
 	p.Now = moment{At: now}
-	if from == nil {
-		offered, err := c.offered(v.ctx, id, trail)
-		if err != nil {
+	told := eventsOf(trail.Events)
+	steps := eventSteps(trail.Events, now)
+	if from != nil || trail.Next != nil {
+		if told, err = c.telling(v.ctx, id); err != nil {
 			return err
 		}
-		p.Findings = findings(p.Attempts, offered)
 	}
-	p.Timeline = timeline(p.Attempts, trail, from, now)
+	if from == nil {
+		if p.Findings, err = c.findings(v.ctx, known, told, now); err != nil {
+			return err
+		}
+	}
+	p.Timeline = timeline(steps, append(factsOf(p.Attempts, now), named(told, now)...), trail.Next, from)
 	if trail.Next != nil {
 		p.Later = taskPath(id) + "?" + url.Values{"cursor": {eventCursor(trail.Next)}}.Encode() + "#timeline"
 	}
@@ -74,44 +80,24 @@ func (c *console) task(v *visit) error {
 	return v.show(http.StatusOK, "task", "Task "+id, p)
 }
 
-// offered are the events of a task by which a response was offered that is not the one that is kept, wherever in its trail.
-func (c *console) offered(ctx context.Context, id string, trail idem.EventPage) (list []idem.Event, err error) {
-	if trail.Next == nil {
-		return trail.Events, nil
-	}
-	for _, kind := range []idem.EventKind{idem.EventDuplicateRecord, idem.EventRefusedRecord} {
-		q := idem.EventQuery{TaskID: id, Kind: kind, Oldest: true, Limit: eventsShown}
-		for {
-			page, err := c.Reader.Events(ctx, q)
-			if err != nil {
-				return nil, err
-			}
-			if list = append(list, page.Events...); page.Next == nil || len(list) >= eventsShown {
-				break
-			}
-			q.From = page.Next
-		}
-	}
-	return list, nil
-}
-
 // attempts reads the task's attempts, few at a time, as their responses can be large.
-func (c *console) attempts(ctx context.Context, p *taskPage) (now time.Time, err error) {
+func (c *console) attempts(ctx context.Context, p *taskPage) (known []verdict.Attempt, now time.Time, err error) {
 	q := idem.EntryQuery{TaskID: p.TaskID, Limit: attemptsAtOnce}
 	for {
 		page, err := c.Reader.Entries(ctx, q)
 		if err != nil {
-			return now, err
+			return nil, now, err
 		}
 		now = page.Now
 		for _, e := range page.Entries {
+			known = append(known, attemptOf(e, now))
 			v := viewEntry(e, now)
 			v.Entry = withoutResponse(e)
 			p.Attempts = append(p.Attempts, v)
 		}
 		if page.Next == nil || len(p.Attempts) >= attemptsShown {
 			p.More = page.Next != nil
-			return now, nil
+			return known, now, nil
 		}
 		q.From = page.Next
 	}

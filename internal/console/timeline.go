@@ -2,9 +2,7 @@ package console
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/idemstore/idemstore/internal/idem"
@@ -18,6 +16,7 @@ type step struct {
 	What    string // in words
 	Tone    string
 	Owner   string
+	Source  string // of what no event tells: what does
 	eventView
 }
 
@@ -65,13 +64,8 @@ func eventWords(e *idem.Event) (words, mood string) {
 		return "Released", "ended"
 	case idem.EventRecordedLate:
 		return "Recorded late", "done"
-	case idem.EventDuplicateRecord:
-		if differs(e) {
-			return "A different response was offered for a recorded key", "bad"
-		}
-		return "The same response was offered again by another", "doubt"
-	case idem.EventRefusedRecord:
-		return "A response was refused and kept as evidence", "doubt"
+	case idem.EventDuplicateRecord, idem.EventRefusedRecord:
+		return offerWords(e)
 	case idem.EventResolved:
 		if action, _ := e.Detail["action"].(string); action == "record" {
 			return "Resolved by an operator: recorded", "done"
@@ -84,34 +78,61 @@ func eventWords(e *idem.Event) (words, mood string) {
 	}
 }
 
+// offerWords says what a response is that was offered in vain. One that came with a release says that nothing happened.
+func offerWords(e *idem.Event) (words, mood string) {
+	verb, _ := e.Detail["verb"].(string)
+	switch {
+	case verb == "release":
+		return "A release came too late; its response is kept as evidence", "ended"
+	case differs(e):
+		return "A different response was offered for a recorded key", "bad"
+	case e.Kind == idem.EventDuplicateRecord:
+		return "The same response was offered again by another", "doubt"
+	default:
+		return "A response was refused and kept as evidence", "doubt"
+	}
+}
+
 // differs says of a duplicate record that it told another story than the one that is kept.
 func differs(e *idem.Event) bool {
 	same, _ := e.Detail["same_response"].(bool)
-	return e.Kind == idem.EventDuplicateRecord && !same
+	verb, _ := e.Detail["verb"].(string)
+	return e.Kind == idem.EventDuplicateRecord && !same && verb != "release"
 }
 
-// timeline puts what the entries tell between the events of a page of the trail. What lies beyond the page is told with
-// the page that it belongs to.
-func timeline(attempts []entryView, trail idem.EventPage, from *idem.EventPosition, now time.Time) []step {
-	var steps []step
-	for i := range trail.Events {
-		e := viewEvent(&trail.Events[i], now)
-		steps = append(steps, step{At: e.When, Attempt: e.Attempt, Fence: e.Fence, What: e.Words, Tone: e.Mood, Owner: e.Event.Owner, eventView: e})
+// eventSteps are the steps that events tell. Of their responses only what a page shows is kept.
+func eventSteps(events []idem.Event, now time.Time) []step {
+	steps := make([]step, len(events))
+	for i := range events {
+		e := viewEvent(&events[i], now)
+		events[i].Response = nil
+		steps[i] = step{At: e.When, Attempt: e.Attempt, Fence: e.Fence, What: e.Words, Tone: e.Mood, Owner: e.Event.Owner, eventView: e}
 	}
-	told := steps
-	for i := range attempts {
-		for _, fact := range facts(&attempts[i], now) {
-			before := from != nil && !fact.At.At.After(from.At)
-			behind := trail.Next != nil && fact.At.At.After(trail.Next.At)
-			if !before && !behind && !slices.ContainsFunc(told, func(s step) bool { return s.tells(&fact) }) {
-				steps = append(steps, fact)
-			}
+	return steps
+}
+
+// timeline puts what entries and details tell between the events of a page of the trail. What lies beyond the page is told
+// with the page that it belongs to.
+func timeline(told, facts []step, next, from *idem.EventPosition) []step {
+	steps := told
+	for i := range facts {
+		fact := &facts[i]
+		before := from != nil && !fact.At.At.After(from.At)
+		behind := next != nil && fact.At.At.After(next.At)
+		again := slices.ContainsFunc(facts[:i], func(f step) bool { return f.same(fact) })
+		if !before && !behind && !again && !slices.ContainsFunc(told, func(s step) bool { return s.tells(fact) }) {
+			steps = append(steps, *fact)
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b step) int {
 		return cmp.Or(a.At.At.Compare(b.At.At), a.order()-b.order())
 	})
 	return steps
+}
+
+// same says of two facts that they are one.
+func (s *step) same(other *step) bool {
+	return s.Attempt == other.Attempt && s.Owner == other.Owner && s.What == other.What && s.At.At.Equal(other.At.At)
 }
 
 // order puts what an entry tells before the events of the same moment.
@@ -129,7 +150,7 @@ func (s *step) tells(fact *step) bool {
 	}
 	switch s.Kind {
 	case idem.EventTakenOver:
-		return fact.What == factReserved && s.Fence == fact.Fence
+		return fact.What == factReserved && s.Fence == fact.Fence && s.Owner == fact.Owner
 	case idem.EventRecordedLate:
 		return fact.What == factRecordedLate
 	case idem.EventReleased, idem.EventResolved:
@@ -149,12 +170,19 @@ const (
 	factDidNotAct    = "The lease passed; the holder had not dispatched and cannot have acted"
 )
 
+func factsOf(attempts []entryView, now time.Time) (list []step) {
+	for i := range attempts {
+		list = append(list, facts(&attempts[i], now)...)
+	}
+	return list
+}
+
 // facts are what an entry itself tells of its life, the grants that it remembers included.
 func facts(v *entryView, now time.Time) []step {
 	e := v.Entry
 	var list []step
 	add := func(at time.Time, what, tone, owner string, fence int64) *step {
-		list = append(list, step{At: moment{at, now}, Attempt: e.Attempt, Fence: fence, What: what, Tone: tone, Owner: owner})
+		list = append(list, step{At: moment{at, now}, Attempt: e.Attempt, Fence: fence, What: what, Tone: tone, Owner: owner, Source: "entry"})
 		return &list[len(list)-1]
 	}
 	grant := func(g *idem.Grant, end time.Time) {
@@ -195,56 +223,4 @@ func facts(v *entryView, now time.Time) []step {
 		grant(&e.Grant, now)
 	}
 	return list
-}
-
-// finding is an answer to the question that brings people here.
-type finding struct {
-	Tone string
-	Text string
-}
-
-// findings are what someone on call should not have to read a timeline for.
-func findings(attempts []entryView, events []idem.Event) []finding {
-	var list []finding
-	offered := 0
-	for i := range events {
-		e := &events[i]
-		if differs(e) {
-			list = append(list, finding{"bad", fmt.Sprintf(
-				"It may have happened twice: %s offered another response for attempt %d than the one that is kept. Both are in the timeline.",
-				visible(e.Owner), e.Attempt)})
-		}
-		if e.Kind == idem.EventRefusedRecord {
-			offered++
-		}
-	}
-	if offered > 0 {
-		list = append(list, finding{"doubt", fmt.Sprintf("Responses that were refused and kept as evidence: %d.", offered)})
-	}
-	recorded := 0
-	for i := range attempts {
-		v := &attempts[i]
-		if v.State == idem.Recorded {
-			recorded++
-		}
-		if v.Doubted {
-			list = append(list, finding{"doubt", fmt.Sprintf(
-				"Attempt %d is in doubt: nobody knows whether it happened. May have acted: %s.", v.Attempt, holders(v.Doubts))})
-		}
-	}
-	switch {
-	case recorded > 1:
-		list = append(list, finding{"doubt", fmt.Sprintf("Attempts that are recorded: %d. Each may have had its own side effect.", recorded)})
-	case recorded == 1 && len(list) == 0:
-		list = append(list, finding{"done", "One response is recorded, and the trail tells of no other."})
-	}
-	return list
-}
-
-func holders(doubts []grantView) string {
-	names := make([]string, len(doubts))
-	for i, g := range doubts {
-		names[i] = fmt.Sprintf("%s (fence %d)", visible(g.Owner), g.Fence)
-	}
-	return strings.Join(names, ", ")
 }
