@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -115,8 +116,8 @@ func WithLease(d time.Duration) Option { return func(o *options) { o.lease = d }
 // WithWait has Once wait so long for another that holds the key, up to 60 seconds, in whole seconds. By default it does not.
 func WithWait(d time.Duration) Option { return func(o *options) { o.wait = d } }
 
-// WithPatience sets how long a call that is not answered is repeated: a minute by default. A record is repeated so long even
-// after the context has ended, since what is not recorded is in doubt.
+// WithPatience sets how long a call that is not answered is repeated: a minute by default. A record or a release is
+// repeated so long even after the context has ended, since what is not recorded is in doubt, and so is what is not released.
 func WithPatience(d time.Duration) Option { return func(o *options) { o.patience = d } }
 
 // WithTaskScope has a response that was recorded for an earlier attempt replayed too. It is for tasks whose failure is
@@ -133,7 +134,7 @@ func WithImplicitDispatch() Option {
 func WithLook(look Look) Option { return func(o *options) { o.look = look } }
 
 // New makes a client of the service at a URL. It calls nothing yet.
-func New(url string, opts ...Option) (*Client, error) {
+func New(address string, opts ...Option) (*Client, error) {
 	c := &Client{options: options{
 		lease: 30 * time.Second, patience: time.Minute,
 		dispatch: api.DispatchModeExplicit, scope: api.ScopeAttempt,
@@ -150,11 +151,11 @@ func New(url string, opts ...Option) (*Client, error) {
 		transport.MaxIdleConnsPerHost = 100
 		c.http = &http.Client{Transport: transport}
 	}
-	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
-		return nil, fmt.Errorf("idemstore's URL must begin with http:// or https://, not %q", url)
+	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, fmt.Errorf("idemstore's URL must be http:// or https:// and a host, not %q", address)
 	}
 	var err error
-	c.api, err = api.NewClient(strings.TrimSuffix(url, "/"), api.WithHTTPClient(c.http), api.WithRequestEditorFn(c.authorize))
+	c.api, err = api.NewClient(strings.TrimSuffix(address, "/"), api.WithHTTPClient(c.http), api.WithRequestEditorFn(c.authorize))
 	return c, err
 }
 

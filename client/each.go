@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -28,18 +27,18 @@ const maxBatch = 1000
 //
 // Those that wait for their turn are not renewed. They need not be: each is dispatched before its effect, which revives a
 // lease that has passed, and fails if another has the task by then; and a lease that passes undispatched is no doubt. So
-// implicit dispatch is refused here.
+// implicit dispatch is refused here. One that waits for another holder, by [WithWait], keeps those after it waiting too.
 func (c *Client) OnceEach(ctx context.Context, tasks []Task, done func(i int, response Response, err error)) error {
 	runs, ids := make([]run, len(tasks)), make([]string, len(tasks))
 	for i, t := range tasks {
-		own, err := c.with(t.Options)
-		if err == nil && own.dispatch != api.DispatchModeExplicit {
-			err = errors.New("tasks that wait for their turn need explicit dispatch")
-		}
+		r, err := c.run(t.Key, t.Effect, t.Options)
 		if err != nil {
-			return fmt.Errorf("%s: %w", t.Key, err)
+			return err
 		}
-		runs[i], ids[i] = run{Client: own, key: t.Key, effect: t.Effect}, uuid.NewString()
+		if r.dispatch != api.DispatchModeExplicit {
+			return fmt.Errorf("%s: tasks that wait for their turn need explicit dispatch", t.Key)
+		}
+		runs[i], ids[i] = r, uuid.NewString()
 	}
 	for from := 0; from < len(runs); from += maxBatch {
 		to := min(from+maxBatch, len(runs))
@@ -51,11 +50,13 @@ func (c *Client) OnceEach(ctx context.Context, tasks []Task, done func(i int, re
 			if ctx.Err() != nil { // what is reserved and not dispatched is no doubt
 				return context.Cause(ctx)
 			}
-			first := &answers[i]
+			r, first := &runs[from+i], &answers[i]
 			if first.status == http.StatusTooManyRequests || first.status >= http.StatusInternalServerError {
 				first = nil // not known: repeat it, under the same id
+			} else if first.code() == api.ProblemCodeInProgress && r.wait > 0 {
+				first = nil // a batch does not wait: ask again, by itself
 			}
-			response, err := runs[from+i].once(ctx, ids[from+i], first)
+			response, err := r.once(ctx, ids[from+i], first)
 			done(from+i, response, err)
 		}
 	}

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
@@ -116,5 +117,36 @@ func TestOnceEachStops(t *testing.T) {
 	s.pass(t, time.Minute)
 	if state := s.state(t, last); state != "not_found" {
 		t.Errorf("the one that was not begun is %s", state)
+	}
+}
+
+// A batch does not wait. One that wants to asks again, by itself.
+func TestOnceEachWaits(t *testing.T) {
+	t.Parallel()
+	s, held, waits := start(t), key(), make(chan struct{})
+	id := s.reserve(t, held, nil)
+	s.fault = func(verb string, n int) fault {
+		if verb == "reserve" && n == 2 { // after the batch
+			close(waits)
+		}
+		return none
+	}
+	tasks := []client.Task{{Key: held, Effect: never(t), Options: []client.Option{client.WithWait(20 * time.Second)}}}
+	c, ended := connect(t, s), make(chan error)
+	go func() {
+		ended <- c.OnceEach(t.Context(), tasks, func(_ int, response client.Response, err error) {
+			if err != nil || !response.Replayed || response.Status != http.StatusMultiStatus {
+				t.Errorf("%+v %v", response, err)
+			}
+		})
+	}()
+	select {
+	case <-waits:
+		s.post(t, held, "record", obj{"reservation_id": id, "response": obj{"status": http.StatusMultiStatus}})
+	case <-time.After(soon):
+		t.Error("it does not wait")
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
 }

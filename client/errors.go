@@ -8,7 +8,8 @@ import (
 	"github.com/idemstore/idemstore/api"
 )
 
-// NotDone marks the error of an effect that certainly did not happen. A nil error stays nil.
+// NotDone marks the error of an effect that certainly did not happen. A nil error stays nil. The mark counts for the effect
+// that returns it: inside of what another call of Once returned, it speaks of that one's effect.
 func NotDone(err error) error {
 	if err == nil {
 		return nil
@@ -20,13 +21,29 @@ type notDone struct{ error }
 
 func (n notDone) Unwrap() error { return n.error }
 
-// NothingHappened says of an error of Once that a failure may be reported to the engine: it is known that nothing happened. Of any
-// other error (not of nil) neither completion nor failure may be reported, since a failure would have the task tried again
-// beside an effect that may have happened.
+// NothingHappened says of an error of Once, or one that is marked by NotDone, that a failure may be reported to the engine: it is
+// known that nothing happened. Of any other error (not of nil) neither completion nor failure may be reported, since a failure
+// would have the task tried again beside an effect that may have happened.
 func NothingHappened(err error) bool {
-	var released *NotDoneError
-	return errors.As(err, &released)
+	w := wordOn(err)
+	return w != nil && w.nothingHappened()
 }
+
+// word is an error that knows whether its effect may have happened.
+type word interface {
+	error
+	nothingHappened() bool
+}
+
+// wordOn is the outermost word in an error, or nil. What that one wraps is its cause, and may speak of another effect.
+func wordOn(err error) (w word) {
+	errors.As(err, &w)
+	return w
+}
+
+func (notDone) nothingHappened() bool       { return true }
+func (*NotDoneError) nothingHappened() bool { return true }
+func (*InDoubtError) nothingHappened() bool { return false }
 
 // NotDoneError is the error of an effect that did not happen. The key has been released.
 type NotDoneError struct {

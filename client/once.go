@@ -20,11 +20,10 @@ const maxRounds = 16
 // Once performs an effect unless it has been performed, and returns what came of it. Its errors are [NotDoneError],
 // [InProgressError], [InDoubtError], [ProblemError], and ErrUnanswered; [NothingHappened] says what may be told to the engine.
 func (c *Client) Once(ctx context.Context, key Key, effect Effect, opts ...Option) (Response, error) {
-	own, err := c.with(opts)
+	r, err := c.run(key, effect, opts)
 	if err != nil {
 		return Response{}, err
 	}
-	r := run{Client: own, key: key, effect: effect}
 	return r.once(ctx, uuid.NewString(), nil)
 }
 
@@ -38,7 +37,18 @@ type run struct {
 	found     Finding        // by that look
 }
 
-// again says that a reservation was lost before its effect began.
+func (c *Client) run(key Key, effect Effect, opts []Option) (run, error) {
+	own, err := c.with(opts)
+	if err == nil && effect == nil {
+		err = errors.New("there is no effect to perform")
+	}
+	if err != nil {
+		return run{}, fmt.Errorf("%s: %w", key, err)
+	}
+	return run{Client: own, key: key, effect: effect}, nil
+}
+
+// errAgain says that a reservation was lost before its effect began.
 var errAgain = errors.New("lost before it began")
 
 // once reserves under an id until it is decided who performs the effect. A first answer may have come by the batch.
@@ -140,9 +150,8 @@ func (r *run) hold(ctx context.Context, id string, a *answer) (Response, error) 
 	if err == nil {
 		return r.record(ctx, id, response)
 	}
-	var no notDone
-	if errors.As(err, &no) {
-		return r.release(ctx, id, no.error)
+	if _, marked := wordOn(err).(notDone); marked {
+		return r.release(ctx, id, err)
 	}
 	return Response{}, &InDoubtError{Key: r.key, Attempt: r.key.Attempt, Err: err}
 }
@@ -183,15 +192,18 @@ func (r *run) begin(ctx context.Context, l *lease, grant *Grant) (instead *Respo
 var gone = []api.ProblemCode{api.ProblemCodeLeaseLost, api.ProblemCodeNotHolder, api.ProblemCodeNotFound}
 
 // record keeps what came of the effect. It goes on when the context has ended: what is not recorded is in doubt.
+// Better without a header or a body that the service does not take than not at all.
 func (r *run) record(ctx context.Context, id string, response Response) (Response, error) {
+	response = response.withStatus()
 	a, err := r.send(ctx, id, response)
-	if err == nil && a.status == http.StatusRequestEntityTooLarge && response.Body != nil {
-		a, err = r.send(ctx, id, response.withoutBody())
-	}
-	if err == nil && a.status == http.StatusBadRequest && response.Header != nil { // too many: better without than not at all
-		bare := response
-		bare.Header = nil
-		a, err = r.send(ctx, id, bare)
+	for rest := response; err == nil; a, err = r.send(ctx, id, rest) {
+		if a.status == http.StatusRequestEntityTooLarge && rest.Body != nil {
+			rest = rest.withoutBody()
+		} else if a.status == http.StatusBadRequest && rest.Header != nil {
+			rest.Header = nil
+		} else {
+			break
+		}
 	}
 	switch {
 	case err != nil:
@@ -215,7 +227,7 @@ func (r *run) send(ctx context.Context, id string, response Response) (answer, e
 	})
 }
 
-// release says that the effect did not happen. Nor did an earlier one, if a look has said so.
+// release says that the effect did not happen, also when the context has ended: it spares the others a wait. Nor did an earlier one, if a look has said so.
 func (r *run) release(ctx context.Context, id string, cause error) (Response, error) {
 	earlier, reason := r.found.verdict == notHappened, optional(shorten(cause.Error()))
 	a, err := call(context.WithoutCancel(ctx), r.patience, tryTime, func(ctx context.Context) (*http.Response, error) {

@@ -340,8 +340,10 @@ func TestOptionsThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := client.New("127.0.0.1:8080"); err == nil {
-		t.Error("a URL without a scheme is taken")
+	for _, address := range []string{"127.0.0.1:8080", "http://", "https://:8080", "http://x y", "ftp://x", ""} {
+		if _, err := client.New(address); err == nil || !strings.Contains(err.Error(), "URL") {
+			t.Errorf("%q is taken: %v", address, err)
+		}
 	}
 	if _, err := connect(t, start(t)).Once(t.Context(), key(), never(t), client.WithToken("x")); err == nil {
 		t.Error("a token for one call is taken, and not sent")

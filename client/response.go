@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/idemstore/idemstore/api"
@@ -16,9 +17,15 @@ import (
 
 // Response is what came of an effect.
 type Response struct {
-	Status int // 100 to 599; 0 is recorded as 200
+	// Status is 100 to 599. 0 becomes 200. Any other is none of HTTP, and becomes 502, with its number in the header
+	// Upstream-Status: what happened is recorded, whatever the upstream calls it.
+	Status int
+
+	// Header is recorded, but for what the service is told to drop. A value that is not UTF-8 is recorded as the Latin-1 that
+	// HTTP once meant.
 	Header http.Header
-	Body   []byte // nil: there was none, which is not the same as an empty one
+
+	Body []byte // nil: there was none, which is not the same as an empty one
 
 	// Omitted stands in for a body that was too large to keep.
 	Omitted *Omitted
@@ -37,28 +44,56 @@ type Omitted struct {
 	Size   int64
 }
 
+// maxBody is the largest body that any service can be told to keep.
+const maxBody = 16 << 20
+
 // FromHTTP reads an upstream's answer. One that breaks off is an error, and not one of which it is known that nothing
-// happened.
+// happened. A body over 16 MiB, which no service keeps, is Omitted.
 func FromHTTP(res *http.Response) (Response, error) {
-	body, err := io.ReadAll(res.Body)
+	out := Response{Status: res.StatusCode, Header: res.Header}
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody+1))
+	if err == nil && len(body) <= maxBody {
+		out.Body = body
+		return out, nil
+	}
+	sum, size := sha256.New(), int64(len(body))
+	if err == nil {
+		sum.Write(body)
+		var more int64
+		more, err = io.Copy(sum, res.Body)
+		size += more
+	}
 	if err != nil {
 		return Response{}, fmt.Errorf("reading the upstream's answer: %w", err)
 	}
-	return Response{Status: res.StatusCode, Header: res.Header, Body: body}, nil
+	out.Omitted = &Omitted{SHA256: hex.EncodeToString(sum.Sum(nil)), Size: size}
+	return out, nil
+}
+
+// withStatus is the response with a status that can be recorded.
+func (r Response) withStatus() Response {
+	switch {
+	case r.Status == 0:
+		r.Status = http.StatusOK
+	case r.Status < 100 || r.Status > 599:
+		r.Header = r.Header.Clone()
+		if r.Header == nil {
+			r.Header = make(http.Header)
+		}
+		r.Header.Set("Upstream-Status", strconv.Itoa(r.Status))
+		r.Status = http.StatusBadGateway
+	}
+	return r
 }
 
 // offer is the response as it is recorded: the same bytes for the same response, so that repeating it is seen as such.
 func (r Response) offer() *api.OfferedResponse {
-	status := r.Status
-	if status == 0 {
-		status = http.StatusOK
-	}
-	out := &api.OfferedResponse{Status: &status}
+	out := &api.OfferedResponse{Status: &r.Status}
 	if len(r.Header) > 0 {
 		pairs := [][2]string{}
 		for _, name := range slices.Sorted(maps.Keys(r.Header)) {
 			for _, value := range r.Header[name] {
-				pairs = append(pairs, [2]string{name, value})
+				pairs = append(pairs, [2]string{name, readable(value)})
 			}
 		}
 		text, _ := json.Marshal(pairs) // strings always can be
@@ -77,6 +112,18 @@ func (r Response) offer() *api.OfferedResponse {
 		out.BodyBase64 = &r.Body
 	}
 	return out
+}
+
+// readable is a header's value as JSON can hold it.
+func readable(value string) string {
+	if utf8.ValidString(value) {
+		return value
+	}
+	runes := make([]rune, len(value))
+	for i := range len(value) {
+		runes[i] = rune(value[i])
+	}
+	return string(runes)
 }
 
 // withoutBody is the response with the body's hash in its place.

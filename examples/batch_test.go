@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,10 +33,12 @@ type world struct {
 	store                   http.Handler
 
 	mu      sync.Mutex
-	tasks   []map[string]any // that nobody has fetched yet
+	tasks   map[string][]map[string]any // by topic, that nobody has fetched yet
 	reports map[string]string
 	effects map[string]int
+	bodies  map[string]string
 	lost    map[string]bool
+	unsure  string // a task whose reserve in the batch is carried out, and answered 503 at first
 }
 
 func newWorld(t *testing.T) *world {
@@ -47,7 +50,10 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(backend.Close)
 	keeper := store.NewBatcher(backend, idem.DefaultPolicy)
 	t.Cleanup(keeper.Close)
-	w := &world{reports: make(map[string]string), effects: make(map[string]int), lost: make(map[string]bool)}
+	w := &world{
+		tasks: make(map[string][]map[string]any), reports: make(map[string]string), effects: make(map[string]int),
+		bodies: make(map[string]string), lost: make(map[string]bool),
+	}
 	w.store = server.New(keeper, backend, &server.Tokens{}, zerolog.Nop(), server.Config{MaxBodyBytes: 4096, KeyTemplate: server.DefaultKeyTemplate})
 	for at, handle := range map[**httptest.Server]http.HandlerFunc{&w.engine: w.serveEngine, &w.upstream: w.serveUpstream, &w.front: w.loseFirst} {
 		*at = httptest.NewServer(handle)
@@ -66,9 +72,9 @@ func (w *world) serveEngine(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case call == "fetch-and-lock" && in.Topic == "http.call" && w.tasks != nil:
-		_ = json.NewEncoder(rw).Encode(w.tasks)
-		w.tasks = nil
+	case call == "fetch-and-lock" && w.tasks[in.Topic] != nil:
+		_ = json.NewEncoder(rw).Encode(w.tasks[in.Topic])
+		delete(w.tasks, in.Topic)
 	case call == "fetch-and-lock":
 		w.mu.Unlock()
 		<-time.After(100 * time.Millisecond) // the hold of a fetch that finds nothing
@@ -91,12 +97,14 @@ func raw(messages []json.RawMessage) [][]byte {
 }
 
 func (w *world) serveUpstream(rw http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := path.Base(r.URL.Path)
 	switch {
 	case r.Method == http.MethodPost:
 		w.effects[name]++
+		w.bodies[name] = string(body)
 		rw.WriteHeader(http.StatusCreated)
 	case w.effects[name] == 0:
 		rw.WriteHeader(http.StatusNotFound)
@@ -118,18 +126,56 @@ func (w *world) loseFirst(rw http.ResponseWriter, r *http.Request) {
 		w.store.ServeHTTP(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
 	}
-	w.store.ServeHTTP(rw, r)
+	w.mu.Lock()
+	unsure := w.unsure
+	if verb == "reserve" {
+		w.unsure = ""
+	}
+	w.mu.Unlock()
+	if verb != "reserve" || unsure == "" {
+		w.store.ServeHTTP(rw, r)
+		return
+	}
+	answer := httptest.NewRecorder()
+	w.store.ServeHTTP(answer, r)
+	var batch struct {
+		Results []struct {
+			Status int            `json:"status"`
+			Body   map[string]any `json:"body"`
+		} `json:"results"`
+	}
+	_ = json.Unmarshal(answer.Body.Bytes(), &batch)
+	for i := range batch.Results {
+		if result := &batch.Results[i]; result.Body["task_id"] == unsure {
+			result.Status, result.Body = http.StatusServiceUnavailable, map[string]any{"code": "unavailable", "outcome": "unavailable", "status": 503}
+		}
+	}
+	rw.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(rw).Encode(batch)
 }
 
 // add gives the worker a task, whose effect is known to the upstream by a name.
 func (w *world) add(name string) (id string) {
+	return w.give("http.call", w.asks(name, `{"amount": 1}`))
+}
+
+// asks are the variables of a task that posts a body.
+func (w *world) asks(name string, body any) map[string]any {
+	return map[string]any{"url": w.upstream.URL + "/" + name, "method": "POST", "body": body}
+}
+
+// give gives the worker a task of a topic.
+func (w *world) give(topic string, variables map[string]any) (id string) {
 	id = uuid.NewString()
-	variable := func(name, value string) map[string]string {
-		return map[string]string{"name": name, "value_type": "String", "value": value}
+	list := []any{}
+	for name, value := range variables {
+		kind := "Json"
+		if _, is := value.(string); is {
+			kind = "String"
+		}
+		list = append(list, map[string]any{"name": name, "value_type": kind, "value": value})
 	}
-	w.tasks = append(w.tasks, map[string]any{"id": id, "topic": "http.call", "retries": 3, "retry_count": 0, "variables": []any{
-		variable("url", w.upstream.URL+"/"+name), variable("method", "POST"), variable("body", `{"amount": 1}`),
-	}})
+	w.tasks[topic] = append(w.tasks[topic], map[string]any{"id": id, "topic": topic, "retries": 3, "retry_count": 0, "variables": list})
 	return id
 }
 
@@ -225,10 +271,10 @@ func run(t *testing.T, command []string, environ ...string) {
 	})
 }
 
-// eventually polls until something is so.
+// eventually polls until something is so. It has the patience for a worker that starts a process for each step, on a busy machine.
 func eventually(t *testing.T, otherwise string, so func() bool) {
 	t.Helper()
-	tick, until := time.NewTicker(20*time.Millisecond), time.After(time.Minute)
+	tick, until := time.NewTicker(20*time.Millisecond), time.After(3*time.Minute)
 	defer tick.Stop()
 	for !so() {
 		select {
@@ -236,5 +282,75 @@ func eventually(t *testing.T, otherwise string, so func() bool) {
 		case <-until:
 			t.Fatal(otherwise)
 		}
+	}
+}
+
+// What a task asks for is sent as it is. What cannot be sent, or written, fails by itself, and takes nothing along.
+func TestWorkersOddTasks(t *testing.T) {
+	t.Parallel()
+	goWorker := filepath.Join(t.TempDir(), "worker")
+	build(t, goWorker, "go", ".")
+	odd := "é\u2028 'one' \"two\" $HOME `three` \\n\n\n"
+	for name, command := range workers(goWorker) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			url := w.upstream.URL + "/bad"
+			bad := make(map[string]string)
+			fails := func(why, topic string, variables map[string]any) { bad[w.give(topic, variables)] = why }
+			first := w.add("first")
+			fails("no variables", "http.call", nil)
+			exact := w.give("http.call", w.asks("odd{1,2}[3-4]", odd))
+			fails("no url", "http.call", map[string]any{"method": "POST", "body": "x"})
+			fails("an object for a url", "http.call", map[string]any{"method": "POST", "url": map[string]any{"a": 1}, "body": "x"})
+			object := w.give("http.call", w.asks("object", map[string]any{"amount": 100.1, "note": []any{"é", nil, true}}))
+			fails("no method", "http.call", map[string]any{"url": url, "body": "x"})
+			fails("two methods", "http.call", map[string]any{"method": "POST PUT", "url": url, "body": "x"})
+			w.unsure = w.add("unsure")
+			unsure := w.unsure
+			empty := w.give("http.call", w.asks("empty", nil))
+			nowhere := w.give("http.call", map[string]any{"method": "POST", "url": "http://nowhere.invalid/", "body": "x"})
+			bad[nowhere] = "no such host"
+			last := w.add("last")
+			fails("keyed, no url", "http.call.keyed", map[string]any{"method": "POST", "body": "x"})
+			fails("get, another scheme", "http.get", map[string]any{"url": "ftp://127.0.0.1/x"})
+			missing := filepath.Join(t.TempDir(), "missing", "file.csv")
+			fails("nowhere to write to", "csv.write", map[string]any{"path": missing, "rows": [][]string{{"a"}}})
+			fails("no rows", "csv.write", map[string]any{"path": filepath.Join(t.TempDir(), "file.csv")})
+			fails("no path", "csv.write", map[string]any{"rows": [][]string{{"a"}}})
+			fails("nothing to read", "csv.read", map[string]any{"path": missing})
+			fails("no path to read", "csv.read", nil)
+			good := map[string]string{first: "did first", exact: "did odd", object: "did object", unsure: "did unsure", empty: "did empty", last: "did last"}
+			run(t, command, "CONDUIT_URL="+w.engine.URL, "IDEMSTORE_URL="+w.front.URL, "UPSTREAM_URL="+w.upstream.URL)
+			eventually(t, "not all is reported", func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return len(w.reports) >= len(good)+len(bad)
+			})
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for id, want := range good {
+				if got := w.reports[id]; !strings.HasPrefix(got, "complete ") || !strings.Contains(got, want) {
+					t.Errorf("want complete with %q, got %.300s", want, got)
+				}
+			}
+			for id, why := range bad {
+				if got := w.reports[id]; !strings.HasPrefix(got, "failure ") {
+					t.Errorf("%s: want failure, got %.300s", why, got)
+				}
+			}
+			for name, n := range w.effects {
+				if n != 1 {
+					t.Errorf("%s: %d effects", name, n)
+				}
+			}
+			want := map[string]string{"first": `{"amount": 1}`, "odd{1,2}[3-4]": odd, "object": `{"amount":100.1,"note":["é",null,true]}`, "unsure": `{"amount": 1}`, "empty": "", "last": `{"amount": 1}`}
+			if !reflect.DeepEqual(w.bodies, want) {
+				t.Errorf("the upstream got %q, want %q", w.bodies, want)
+			}
+			if _, out := w.ask(t, http.MethodGet, nowhere, "replay", nil); out["outcome"] != "not_found" {
+				t.Errorf("nothing was sent, and it is %v", out["outcome"])
+			}
+		})
 	}
 }

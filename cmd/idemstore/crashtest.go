@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -33,14 +34,14 @@ type crashtestCmd struct {
 	VariablesFile string               `type:"existingfile" help:"File with a JSON object of such variables, of any type."`
 	Point         []crashtest.Point    `help:"Kill the worker at these points only: ${points}."`
 	Scenario      []crashtest.Scenario `help:"Have the upstream behave in these ways only: ${scenarios}."`
-	Store         string               `placeholder:"URL" help:"A running idemstore, instead of one of the test's own on a temporary SQLite file."`
+	Store         *string              `placeholder:"URL" help:"A running idemstore, instead of one of the test's own on a temporary SQLite file. The keys stay in it, and so do the doubts of a worker that leaves them to the operator."`
 	Token         string               `env:"IDEMSTORE_TOKEN" help:"Token of role worker for --store (${env})."`
 	Output        string               `enum:"table,json,junit" default:"table" help:"table, json or junit, to standard output."`
 	Parallel      int                  `default:"${cpus}" help:"How many cases run at a time, each with a worker of its own."`
 	LockTTL       time.Duration        `name:"lock-ttl" default:"1s" help:"The engine's locks last no longer, whatever the worker asks for."`
 	MaxLease      time.Duration        `default:"2s" help:"Leases of keys last no longer, whatever the worker asks for; whole seconds."`
 	Settle        time.Duration        `default:"2s" help:"How long a doubt must stand to count as left to the operator."`
-	Patience      time.Duration        `default:"30s" help:"How long one case may take."`
+	Patience      time.Duration        `default:"30s" help:"How long one case may take, beside the time that the worker takes to start."`
 	StartTimeout  time.Duration        `default:"10s" help:"How long the worker may take from its start to its first fetch-and-lock."`
 	LogDir        string               `type:"path" placeholder:"DIR" help:"Keep the worker's output here, a file a case."`
 	Command       []string             `arg:"" help:"The command that starts the worker."`
@@ -50,7 +51,8 @@ type crashtestCmd struct {
 func (*crashtestCmd) Help() string {
 	return `Starts a small engine, an upstream that counts effects, and an idemstore, all on free ports of loopback; starts your worker, hands it tasks,
 kills it at exact points, starts it again, and reports what happened to each task. The worker finds them in CONDUIT_URL, UPSTREAM_URL,
-IDEMSTORE_URL and IDEMSTORE_TOKEN, and an empty directory in CRASHTEST_DIR.
+IDEMSTORE_URL and IDEMSTORE_TOKEN, and in CRASHTEST_DIR a directory that is empty but for the file of
+csv.read.
 
 Exit status: 0 if nothing went wrong, 1 on any duplicate, loss or hidden doubt, 2 if the test could not be made.
 
@@ -75,6 +77,11 @@ func (c *crashtestCmd) Validate() error {
 	if c.MaxLease < time.Second || c.MaxLease%time.Second != 0 {
 		return fmt.Errorf("--max-lease must be whole seconds, at least 1s, not %s", c.MaxLease)
 	}
+	if c.Store != nil {
+		if u, err := url.Parse(*c.Store); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return fmt.Errorf("--store must be a URL such as http://127.0.0.1:8080, not %q", *c.Store)
+		}
+	}
 	if c.Parallel < 1 {
 		return fmt.Errorf("--parallel must be at least 1, not %d", c.Parallel)
 	}
@@ -90,20 +97,24 @@ func (c *crashtestCmd) Run(e *env) error {
 	tell, end := progress(e.stderr)
 	opts := crashtest.Options{
 		Command: c.Command, Handlers: c.Handler, Variables: variables, Points: c.Point, Scenarios: c.Scenario,
-		Store:    crashtest.Store{URL: c.Store, Token: c.Token},
 		Parallel: c.Parallel, LockTTL: c.LockTTL, MaxLease: c.MaxLease, Settle: c.Settle, Patience: c.Patience,
 		StartTimeout: c.StartTimeout, LogDir: c.LogDir, Progress: tell,
 	}
-	if c.Store == "" {
-		own, err := startOwnStore(e.ctx)
+	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGHUP) // a terminal that is closed leaves no worker behind
+	defer stop()
+	if c.Store != nil {
+		opts.Store = crashtest.Store{URL: *c.Store, Token: c.Token}
+	} else {
+		own, err := startOwnStore(ctx)
+		if err != nil && ctx.Err() != nil {
+			return usageError{crashtest.ErrInterrupted}
+		}
 		if err != nil {
 			return usageError{fmt.Errorf("the test's own store does not start: %w", err)}
 		}
 		defer own.close()
 		opts.Store = own.Store
 	}
-	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGHUP) // a terminal that is closed leaves no worker behind
-	defer stop()
 	report, err := crashtest.Run(ctx, opts)
 	end()
 	if err != nil {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/idemstore/idemstore/internal/crashtest"
 	"github.com/idemstore/idemstore/internal/server"
 )
 
@@ -104,6 +106,9 @@ func TestCrashtestExitStatus(t *testing.T) {
 		{[]string{"--", "false"}, "ended before it called fetch-and-lock at CONDUIT_URL: exit status 1"},
 		{[]string{}, "command"},
 		{[]string{"--point", "lunch", "--", "true"}, "no kill point"},
+		{[]string{"--handler", "", "--", "true"}, "no handler is named"},
+		{[]string{"--store", "", "--", "true"}, "--store must be a URL such as http://127.0.0.1:8080, not \"\""},
+		{[]string{"--store", "127.0.0.1:1", "--", "true"}, "--store must be a URL such as http://127.0.0.1:8080, not \"127.0.0.1:1\""},
 		{[]string{"--output", "xml", "--", "true"}, "output"},
 		{[]string{"--max-lease", "1500ms", "--", "true"}, "--max-lease must be whole seconds"},
 		{[]string{"--patience", "0s", "--", "true"}, "--patience must be above 0"},
@@ -218,6 +223,20 @@ func TestCrashtestInterrupted(t *testing.T) {
 				t.Errorf("%s is left", left)
 			}
 		})
+	}
+}
+
+// A test that is interrupted before it has begun says so, and nothing of what it was about to do.
+func TestCrashtestInterruptedAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	elsewhere := "http://127.0.0.1:1"
+	for _, store := range []*string{nil, &elsewhere} {
+		c := crashtestCmd{Command: []string{"true"}, Handler: []string{crashtest.HTTPCall}, Store: store}
+		if err := c.Run(&env{ctx: ctx, stdout: io.Discard, stderr: io.Discard}); !errors.As(err, new(usageError)) || err.Error() != crashtest.ErrInterrupted.Error() {
+			t.Errorf("%v", err)
+		}
 	}
 }
 

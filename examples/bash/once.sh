@@ -21,10 +21,11 @@ post() {
 
 # ask PATH JSON [PATIENCE]: calls the store, and repeats the very same call until it is answered.
 ask() {
-  local until=$((SECONDS + ${3:-60}))
+  local until=$((SECONDS + ${3:-60})) pause
   until post "$store/$1" "$2" -H "Authorization: Bearer ${IDEMSTORE_TOKEN-}" && ((status != 429 && status < 500)); do
     ((SECONDS < until)) || return 1
-    sleep "$(get '.retry_after_seconds // 0.2' 2>/dev/null || echo 0.2)"
+    pause=$(get '.retry_after_seconds // empty' 2>/dev/null)
+    sleep "${pause:-0.2}"
   done
   understand
 }
@@ -39,10 +40,9 @@ get() { jq -cr "$1" <<<"$answer"; }
 # ANSWER are a reserve's that came by the batch. Returns 1: report nothing to the engine; 2: nothing happened.
 once() {
   local effect=$1 look=$2 terms=$3 takeovers='[]' found=1
-  reservation=${4-} answer=${5-}
+  reservation=${4:-$(uuid)} answer=${5-}
   while :; do
-    if [ -z "$answer" ]; then
-      reservation=$(uuid) # fresh, so that a reserve whose answer was lost can be repeated
+    if [ -z "$answer" ]; then # or it is not known, in the batch: then it is repeated under its id
       ask "$key/reserve" "${terms%\}}, \"reservation_id\": \"$reservation\", \"takeovers\": $takeovers}" || return 1
     else
       understand
@@ -69,7 +69,7 @@ once() {
     lease_lost) ;;
     *) get '"\(.task_id): \(.detail)"' >&2 && return 1 ;; # in progress, or refused
     esac
-    answer=
+    answer='' reservation=$(uuid) # each new one has a fresh id
   done
 }
 

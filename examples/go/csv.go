@@ -15,29 +15,32 @@ import (
 func csvRead(_ context.Context, t *task) (client.Response, error) {
 	file, err := os.Open(t.text("path"))
 	if err != nil {
-		return client.Response{}, failed(t, err)
+		return client.Response{}, err
 	}
 	defer file.Close()
 	rows, err := csv.NewReader(file).ReadAll()
 	if err != nil {
-		return client.Response{}, failed(t, err)
+		return client.Response{}, err
 	}
 	body, err := json.Marshal(rows)
-	return client.Response{Status: 200, Body: body}, failed(t, err)
+	return client.Response{Status: 200, Body: body}, err
 }
 
 // csvWrite writes beside the file, under a name of the task's own, and renames: a reader sees all of it or nothing, and doing
 // it again changes nothing.
 func csvWrite(_ context.Context, t *task) (client.Response, error) {
 	var rows [][]string
-	if err := t.read("rows", &rows); err != nil {
-		return client.Response{}, failed(t, err)
+	if err := json.Unmarshal(t.value("rows"), &rows); err != nil {
+		return client.Response{}, err
 	}
 	path := t.text("path")
+	if rows == nil || path == "" {
+		return client.Response{}, errors.New("the variable rows or path is missing")
+	}
 	beside := path + ".tmp." + t.ID
 	file, err := os.Create(beside)
 	if err != nil {
-		return client.Response{}, failed(t, err)
+		return client.Response{}, err
 	}
 	err = errors.Join(csv.NewWriter(file).WriteAll(rows), file.Sync(), file.Close())
 	if err == nil {
@@ -46,7 +49,7 @@ func csvWrite(_ context.Context, t *task) (client.Response, error) {
 	if err == nil {
 		err = syncFolder(filepath.Dir(path))
 	}
-	return client.Response{Status: 200, Body: []byte(path)}, failed(t, err)
+	return client.Response{Status: 200, Body: []byte(path)}, err
 }
 
 // syncFolder has a rename outlive the machine.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,18 +28,24 @@ type task struct {
 // key is what does not change when the task is delivered again: the retry count moves on by a reported failure alone.
 func (t *task) key() client.Key { return client.Key{TaskID: t.ID, Attempt: t.RetryCount} }
 
-// read reads a variable, if there is one of that name.
-func (t *task) read(name string, into any) error {
+// value is a variable in JSON: null if there is none of that name.
+func (t *task) value(name string) json.RawMessage {
 	for _, v := range t.Variables {
 		if v.Name == name {
-			return json.Unmarshal(v.Value, into)
+			return v.Value
 		}
 	}
-	return nil
+	return json.RawMessage("null")
 }
 
-func (t *task) text(name string) (s string) {
-	_ = t.read(name, &s) // one of another type is none
+// text is a variable as it is sent: a string as it is, nothing for null, anything else as JSON.
+func (t *task) text(name string) string {
+	var s string
+	if value := t.value(name); json.Unmarshal(value, &s) != nil {
+		var compact bytes.Buffer
+		_ = json.Compact(&compact, value) // it was valid when it came
+		s = compact.String()
+	}
 	return s
 }
 
@@ -63,17 +70,26 @@ func (w *worker) report(ctx context.Context, t *task, response client.Response, 
 	}
 }
 
-// failed has a failure reported: the work can be tried again without harm.
-func failed(t *task, err error) error {
-	if err == nil {
-		return nil
+// again is a handler whose work can be tried again without harm: a failure is reported whatever went wrong.
+func again(h handler) handler {
+	return func(ctx context.Context, t *task) (client.Response, error) {
+		response, err := h(ctx, t)
+		return response, client.NotDone(err)
 	}
-	return &client.NotDoneError{Key: t.key(), Err: err}
 }
 
-// extend holds the engine's lock while an effect lasts, as the client holds the lease.
+// held is a handler that holds the engine's lock while it works, as the client holds the lease.
+func (w *worker) held(h handler) handler {
+	return func(ctx context.Context, t *task) (client.Response, error) {
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		go w.extend(ctx, t)
+		return h(ctx, t)
+	}
+}
+
 func (w *worker) extend(ctx context.Context, t *task) {
-	for tick := time.Tick(lock * time.Second / 3); ; {
+	for tick := time.Tick(w.beat); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -93,14 +109,14 @@ func (w *worker) call(ctx context.Context, path string, body map[string]any, int
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	status, answer, err := send(ctx, http.MethodPost, w.engine+"/"+path, nil, text)
+	answer, err := send(ctx, http.MethodPost, w.engine+"/"+path, nil, text)
 	switch {
 	case err != nil:
 		return err
-	case status >= 300:
-		return fmt.Errorf("the engine answered %d to %s: %s", status, path, answer)
+	case answer.Status >= 300:
+		return fmt.Errorf("the engine answered %d to %s: %s", answer.Status, path, answer.Body)
 	case into == nil:
 		return nil
 	}
-	return json.Unmarshal(answer, into)
+	return json.Unmarshal(answer.Body, into)
 }

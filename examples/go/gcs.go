@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/idemstore/idemstore/client"
@@ -35,63 +37,85 @@ func (g gcs) read(ctx context.Context, t *task) (client.Response, error) {
 	if generation == "" {
 		o, err := g.stat(ctx, at)
 		if err != nil {
-			return client.Response{}, failed(t, err)
+			return client.Response{}, err
 		}
 		generation = o.Generation
 	}
-	status, content, err := g.call(ctx, http.MethodGet, at+"?alt=media&generation="+url.QueryEscape(generation), "", nil)
-	return client.Response{Status: status, Header: http.Header{"X-Goog-Generation": {generation}}, Body: content}, failed(t, err)
+	response, err := g.call(ctx, http.MethodGet, at+"?alt=media&generation="+url.QueryEscape(generation), "", nil)
+	response.Header = http.Header{"X-Goog-Generation": {generation}}
+	return response, err
 }
 
 // write creates an object, or replaces the generation that the task names. A write that was made before fails its
-// precondition now, and is known by the task's id beside the object. A name that ends in / is completed by that id.
+// precondition now, and is known by the task's id beside the object, which those who replace it hand on. A name that ends in /
+// is completed by that id.
 func (g gcs) write(ctx context.Context, t *task) (client.Response, error) {
 	bucket, name, generation := t.text("bucket"), t.text("object"), t.text("generation")
 	if strings.HasSuffix(name, "/") {
 		name += t.ID
 	}
+	at, writers := g.path(bucket, name), ""
 	if generation == "" {
 		generation = "0" // there must be none yet
+	} else if before, err := g.stat(ctx, at); err == nil && before.Generation == generation {
+		writers = before.Metadata["tasks"]
+	} else if err != nil && !errors.Is(err, errNoObject) {
+		return client.Response{}, err
 	}
-	contentType, body, err := upload(object{Name: name, Metadata: map[string]string{"task": t.ID}}, t.text("content"))
+	contentType, body, err := upload(object{Name: name, Metadata: map[string]string{"tasks": handOn(writers, t.ID)}}, t.text("content"))
 	if err != nil {
-		return client.Response{}, failed(t, err)
+		return client.Response{}, err
 	}
 	to := fmt.Sprintf("%s/upload/storage/v1/b/%s/o?uploadType=multipart&ifGenerationMatch=%s", g.url, url.PathEscape(bucket), url.QueryEscape(generation))
-	status, answer, err := g.call(ctx, http.MethodPost, to, contentType, body)
-	if err == nil && status == http.StatusPreconditionFailed {
-		var there object
-		if there, err = g.stat(ctx, g.path(bucket, name)); err == nil && there.Metadata["task"] == t.ID {
-			status = http.StatusOK
-			answer, err = json.Marshal(there)
-		}
+	response, err := g.call(ctx, http.MethodPost, to, contentType, body)
+	if err != nil || response.Status != http.StatusPreconditionFailed {
+		return client.Response{Status: response.Status, Body: response.Body}, err
 	}
-	return client.Response{Status: status, Body: answer}, failed(t, err) // trying again cannot write twice
+	there, err := g.stat(ctx, at)
+	if err != nil {
+		return client.Response{}, err // trying again cannot write twice
+	}
+	if slices.Contains(strings.Fields(there.Metadata["tasks"]), t.ID) {
+		response.Status = http.StatusOK
+		response.Body, err = json.Marshal(there)
+	}
+	return client.Response{Status: response.Status, Body: response.Body}, err
 }
+
+// handOn adds a task to those that have written an object, of which the last hundred are kept.
+func handOn(writers, id string) string {
+	all := append(strings.Fields(writers), id)
+	return strings.Join(all[max(0, len(all)-100):], " ")
+}
+
+var errNoObject = errors.New("no such object")
 
 func (g gcs) stat(ctx context.Context, at string) (object, error) {
 	var o object
-	status, answer, err := g.call(ctx, http.MethodGet, at, "", nil)
-	if err == nil && status != http.StatusOK {
-		err = fmt.Errorf("%s answered %d", at, status)
+	answer, err := g.call(ctx, http.MethodGet, at, "", nil)
+	switch {
+	case err != nil:
+		return o, err
+	case answer.Status == http.StatusNotFound:
+		return o, fmt.Errorf("%s: %w", at, errNoObject)
+	case answer.Status != http.StatusOK:
+		return o, fmt.Errorf("%s answered %d", at, answer.Status)
 	}
-	if err == nil {
-		err = json.Unmarshal(answer, &o)
-	}
+	err = json.Unmarshal(answer.Body, &o)
 	return o, err
 }
 
 // call is one request. An answer that asks to try again later is an error.
-func (g gcs) call(ctx context.Context, method, to, contentType string, body []byte) (int, []byte, error) {
+func (g gcs) call(ctx context.Context, method, to, contentType string, body []byte) (client.Response, error) {
 	header := http.Header{"Authorization": {"Bearer " + os.Getenv("STORAGE_TOKEN")}}
 	if contentType != "" {
 		header.Set("Content-Type", contentType)
 	}
-	status, answer, err := send(ctx, method, to, header, body)
-	if err == nil && (status >= 500 || status == http.StatusTooManyRequests) {
-		err = fmt.Errorf("%s answered %d", to, status)
+	answer, err := send(ctx, method, to, header, body)
+	if err == nil && (answer.Status >= 500 || answer.Status == http.StatusTooManyRequests) {
+		err = fmt.Errorf("%s answered %d", to, answer.Status)
 	}
-	return status, answer, err
+	return answer, err
 }
 
 // upload is an object and its content in one body.

@@ -5,59 +5,82 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"regexp"
 
 	"github.com/idemstore/idemstore/client"
 )
 
+// request is what a task asks for.
+type request struct{ method, url, body string }
+
+var sane = regexp.MustCompile(`^[A-Za-z]+ https?://`)
+
+// wanted reads the request before anything else, so that a bad one does nothing.
+func wanted(t *task, method string) (request, error) {
+	r := request{method: method, url: t.text("url")}
+	if !sane.MatchString(r.method + " " + r.url) {
+		return r, client.NotDone(fmt.Errorf("%s %s is no request", r.method, r.url))
+	}
+	if method != http.MethodGet {
+		r.body = t.text("body")
+	}
+	return r, nil
+}
+
 // httpCalls write to an upstream that ignores Idempotency-Key: through the store, reserved together as they were fetched.
 func (w *worker) httpCalls(ctx context.Context, tasks []task) {
-	all := make([]client.Task, len(tasks))
+	var good []*task
+	var all []client.Task
 	for i := range tasks {
 		t := &tasks[i]
-		request := fmt.Sprintf("%s %s\n%s", t.text("method"), t.text("url"), t.text("body"))
-		all[i] = client.Task{
-			Key: t.key(),
-			Effect: func(ctx context.Context, _ client.Grant) (client.Response, error) {
-				ctx, end := context.WithCancel(ctx)
-				defer end()
-				go w.extend(ctx, t)
-				return perform(ctx, t, t.text("method"), nil)
-			},
+		want, err := wanted(t, t.text("method"))
+		if err != nil { // a bad one fails by itself
+			w.report(ctx, t, client.Response{}, err)
+			continue
+		}
+		effect := w.held(func(ctx context.Context, _ *task) (client.Response, error) { return perform(ctx, want, nil) })
+		good = append(good, t)
+		all = append(all, client.Task{
+			Key:    t.key(),
+			Effect: func(ctx context.Context, _ client.Grant) (client.Response, error) { return effect(ctx, t) },
 			Options: []client.Option{
 				client.WithHandler(t.Topic),
-				client.WithRequestHash(fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(request)))),
+				client.WithRequestHash(fmt.Sprintf("sha256:%x", sha256.Sum256(fmt.Appendf(nil, "%q", want)))),
 				client.WithTaskScope(), // what came in late for an earlier attempt is replayed to this one
-				client.WithLook(func(ctx context.Context, _ *client.InDoubtError) (client.Finding, error) { return look(ctx, t) }),
+				client.WithLook(func(ctx context.Context, _ *client.InDoubtError) (client.Finding, error) { return look(ctx, want.url) }),
 			},
-		}
+		})
 	}
-	err := w.store.OnceEach(ctx, all, func(i int, response client.Response, err error) { w.report(ctx, &tasks[i], response, err) })
+	err := w.store.OnceEach(ctx, all, func(i int, response client.Response, err error) { w.report(ctx, good[i], response, err) })
 	if err != nil {
 		w.report(ctx, &task{Topic: "http.call"}, client.Response{}, err) // to the log: these tasks come again
 	}
 }
 
-// perform is the task's one request. What the upstream says is a result, be it a refusal; but a 429 is none, and
-// after a 5xx nobody knows.
-func perform(ctx context.Context, t *task, method string, header http.Header) (client.Response, error) {
-	var body []byte
-	if method != http.MethodGet {
-		body = []byte(t.text("body"))
-	}
-	status, answer, err := send(ctx, method, t.text("url"), header, body)
-	switch answered := fmt.Errorf("%s answered %d", t.text("url"), status); {
+// perform is one request to the upstream. What it says is a result, be it a refusal; but a 429 is none, and after a 5xx
+// nobody knows.
+func perform(ctx context.Context, want request, header http.Header) (client.Response, error) {
+	response, err := send(ctx, want.method, want.url, header, []byte(want.body))
+	switch answered := fmt.Errorf("%s answered %d", want.url, response.Status); {
 	case err != nil:
-	case status == http.StatusTooManyRequests:
+	case response.Status == http.StatusTooManyRequests:
 		err = client.NotDone(answered)
-	case status >= 500:
+	case response.Status >= 500:
 		err = answered
 	}
-	return client.Response{Status: status, Body: answer}, err
+	kept := make(http.Header)
+	for _, name := range []string{"Content-Type", "Location"} {
+		if values := response.Header.Values(name); values != nil {
+			kept[name] = values
+		}
+	}
+	response.Header = kept
+	return response, err
 }
 
 // look asks the upstream by a natural key, here its URL, whether the effect has happened.
-func look(ctx context.Context, t *task) (client.Finding, error) {
-	response, err := perform(ctx, t, http.MethodGet, nil)
+func look(ctx context.Context, url string) (client.Finding, error) {
+	response, err := perform(ctx, request{method: http.MethodGet, url: url}, nil)
 	switch {
 	case err != nil:
 		return client.CannotTell(), err
@@ -72,12 +95,18 @@ func look(ctx context.Context, t *task) (client.Finding, error) {
 // httpCallKeyed writes to an upstream that honours Idempotency-Key, which is the same at each delivery and each attempt:
 // perhaps it happened, but trying again does not make it happen twice.
 func httpCallKeyed(ctx context.Context, t *task) (client.Response, error) {
-	response, err := perform(ctx, t, t.text("method"), http.Header{"Idempotency-Key": {"conduit-task-" + t.ID}})
-	return response, failed(t, err)
+	want, err := wanted(t, t.text("method"))
+	if err != nil {
+		return client.Response{}, err
+	}
+	return perform(ctx, want, http.Header{"Idempotency-Key": {"conduit-task-" + t.ID}})
 }
 
 // httpGet reads, which has no effect.
 func httpGet(ctx context.Context, t *task) (client.Response, error) {
-	response, err := perform(ctx, t, http.MethodGet, nil)
-	return response, failed(t, err)
+	want, err := wanted(t, http.MethodGet)
+	if err != nil {
+		return client.Response{}, err
+	}
+	return perform(ctx, want, nil)
 }

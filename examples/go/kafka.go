@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -39,7 +41,9 @@ func (k *kafka) produce(ctx context.Context, t *task) (client.Response, error) {
 		}
 		return written(record)
 	}, client.WithHandler(t.Topic), client.WithTaskScope(),
-		client.WithLook(func(ctx context.Context, _ *client.InDoubtError) (client.Finding, error) { return k.look(ctx, t) }))
+		client.WithLook(func(ctx context.Context, doubt *client.InDoubtError) (client.Finding, error) {
+			return k.look(ctx, t, doubt)
+		}))
 }
 
 func written(r *kgo.Record) (client.Response, error) {
@@ -49,27 +53,31 @@ func written(r *kgo.Record) (client.Response, error) {
 
 // look reads the topic up to its present end for the task's record. A topic of millions would be read from a time on, or by
 // a table that consumers keep.
-func (k *kafka) look(ctx context.Context, t *task) (client.Finding, error) {
+func (k *kafka) look(ctx context.Context, t *task, doubt *client.InDoubtError) (client.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	ends, err := kadm.NewClient(k.producer).ListEndOffsets(ctx, t.text("topic"))
-	if err == nil {
-		err = ends.Error()
+	topic, admin := t.text("topic"), kadm.NewClient(k.producer)
+	starts, err := admin.ListStartOffsets(ctx, topic)
+	if err = errors.Join(err, starts.Error()); err != nil {
+		return client.CannotTell(), err
 	}
-	if err != nil {
+	ends, err := admin.ListEndOffsets(ctx, topic)
+	if err = errors.Join(err, ends.Error()); err != nil {
 		return client.CannotTell(), err
 	}
 	left, from := make(map[int32]int64), make(map[int32]kgo.Offset)
-	ends.Each(func(end kadm.ListedOffset) {
-		if end.Offset > 0 {
-			left[end.Partition], from[end.Partition] = end.Offset, kgo.NewOffset().AtStart()
+	for partition, end := range ends[topic] {
+		if end.Offset > starts[topic][partition].Offset {
+			left[partition], from[partition] = end.Offset, kgo.NewOffset().AtStart()
 		}
-	})
-	reader, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{t.text("topic"): from}))
+	}
+	// The marks of transactions are read too: one may be the last of a partition.
+	reader, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.KeepControlRecords(), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))
 	if err != nil {
 		return client.CannotTell(), err
 	}
 	defer reader.Close()
+	first := make(map[int32]*kgo.Record) // that a partition still has
 	for len(left) > 0 {
 		fetches := reader.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
@@ -80,10 +88,28 @@ func (k *kafka) look(ctx context.Context, t *task) (client.Finding, error) {
 				response, err := written(r)
 				return client.Happened(response), err
 			}
+			if first[r.Partition] == nil {
+				first[r.Partition] = r
+			}
 			if r.Offset+1 >= left[r.Partition] {
 				delete(left, r.Partition)
 			}
 		}
 	}
+	for partition, end := range ends[topic] {
+		if end.Offset > 0 && !reachesBack(first[partition], doubt) {
+			return client.CannotTell(), fmt.Errorf("partition %d of %s no longer has all that was written since", partition, topic)
+		}
+	}
 	return client.NotHappened(), nil
+}
+
+// reachesBack tells whether a partition that begins with this record still has all that was written since the doubt, by clocks
+// that differ by less than a minute. The doubts of one attempt are told; before those of a later one there may be others.
+func reachesBack(first *kgo.Record, doubt *client.InDoubtError) bool {
+	if first == nil || len(doubt.Doubts) == 0 {
+		return false
+	}
+	reserved, err := time.Parse(time.RFC3339, doubt.Doubts[0].ReservedAt)
+	return first.Offset == 0 || err == nil && doubt.Attempt == 0 && first.Timestamp.Before(reserved.Add(-time.Minute))
 }

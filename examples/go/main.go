@@ -6,8 +6,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -21,7 +21,7 @@ import (
 	"github.com/idemstore/idemstore/client"
 )
 
-// handler does one task. Its response completes the task; at a [client.NotDoneError] a failure is reported; at any other
+// handler does one task. Its response completes the task; where nothing happened ([client.NotDone]) a failure is reported; at any other
 // error nothing is, so that the engine's lock passes and the task comes again.
 type handler func(ctx context.Context, t *task) (client.Response, error)
 
@@ -29,6 +29,7 @@ type worker struct {
 	engine string // base URL of its external tasks
 	id     string
 	store  *client.Client
+	beat   time.Duration // how often a lock is extended
 }
 
 func main() {
@@ -43,6 +44,7 @@ func run(ctx context.Context) error {
 	w := &worker{
 		engine: strings.TrimSuffix(os.Getenv("CONDUIT_URL"), "/") + "/api/v1/external-tasks",
 		id:     "go-" + uuid.NewString(), // of this process alone: two workers of one name would fight over locks
+		beat:   lock * time.Second / 3,
 	}
 	var err error
 	w.store, err = client.New(os.Getenv("IDEMSTORE_URL"), client.WithToken(os.Getenv("IDEMSTORE_TOKEN")), client.WithOwner(w.id))
@@ -51,14 +53,14 @@ func run(ctx context.Context) error {
 	}
 	topics := map[string]func(context.Context, []task){
 		"http.call":       w.httpCalls,
-		"http.call.keyed": w.each(httpCallKeyed),
-		"http.get":        w.each(httpGet),
-		"csv.read":        w.each(csvRead),
-		"csv.write":       w.each(csvWrite),
+		"http.call.keyed": w.each(again(httpCallKeyed)),
+		"http.get":        w.each(again(httpGet)),
+		"csv.read":        w.each(again(csvRead)),
+		"csv.write":       w.each(again(csvWrite)),
 	}
 	if url := os.Getenv("STORAGE_URL"); url != "" { // https://storage.googleapis.com, or an emulator
 		g := gcs{url: strings.TrimSuffix(url, "/")}
-		topics["gcs.read"], topics["gcs.write"] = w.each(g.read), w.each(g.write)
+		topics["gcs.read"], topics["gcs.write"] = w.each(again(g.read)), w.each(again(g.write))
 	}
 	if brokers := os.Getenv("KAFKA_BROKERS"); brokers != "" {
 		k, err := newKafka(w.store, strings.Split(brokers, ","))
@@ -96,7 +98,7 @@ func (w *worker) work(ctx context.Context, topic string, handle func(context.Con
 func (w *worker) each(h handler) func(context.Context, []task) {
 	return func(ctx context.Context, tasks []task) {
 		for i := range tasks {
-			response, err := h(ctx, &tasks[i])
+			response, err := w.held(h)(ctx, &tasks[i])
 			w.report(ctx, &tasks[i], response, err)
 		}
 	}
@@ -106,23 +108,22 @@ func (w *worker) each(h handler) func(context.Context, []task) {
 var direct = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // send is one request. Its error is marked by [client.NotDone] where nothing was sent.
-func send(ctx context.Context, method, url string, header http.Header, body []byte) (int, []byte, error) {
+func send(ctx context.Context, method, url string, header http.Header, body []byte) (client.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, client.NotDone(err)
+		return client.Response{}, client.NotDone(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	for name := range header {
 		req.Header.Set(name, header.Get(name))
 	}
 	res, err := direct.Do(req)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return 0, nil, client.NotDone(err)
+	if unknown := new(net.DNSError); errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &unknown) {
+		return client.Response{}, client.NotDone(err) // there never was a connection
 	}
 	if err != nil {
-		return 0, nil, err
+		return client.Response{}, err
 	}
 	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	return res.StatusCode, answer, err
+	return client.FromHTTP(res)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,8 @@ import (
 	"github.com/fsouza/fake-gcs-server/fakestorage"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/idemstore/idemstore/client"
 )
 
 // What only this worker handles. Its other handlers are tested with the workers in other languages, one directory up.
@@ -233,5 +236,39 @@ func TestGCSReadIsPinned(t *testing.T) {
 	late := taskOf("4", map[string]string{"bucket": "reports", "object": "in.txt", "content": "third", "generation": generation})
 	if response, err := g.write(t.Context(), late); err != nil || response.Status != http.StatusPreconditionFailed {
 		t.Fatalf("%+v %v", response, err)
+	}
+}
+
+// What another task has replaced is known to have been written all the same.
+func TestGCSWriteThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	g := gcs{url: b.url}
+	write := func(id, content, generation string) (client.Response, error) {
+		return g.write(t.Context(), taskOf(id, map[string]string{"bucket": "reports", "object": "new.txt", "content": content, "generation": generation}))
+	}
+	if _, err := write("1", "first", ""); err == nil {
+		t.Fatal("the answer was lost, and nobody says so")
+	}
+	for i, id := range []string{"2", "3"} { // each replaces the one before
+		o, err := b.server.GetObject("reports", "new.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response, err := write(id, "later", strconv.FormatInt(o.Generation, 10)); err != nil || response.Status != http.StatusOK {
+			t.Fatalf("%d: %+v %v", i, response, err)
+		}
+	}
+	for id, want := range map[string]int{"1": http.StatusOK, "2": http.StatusOK, "4": http.StatusPreconditionFailed} {
+		generation := ""
+		if id == "2" {
+			generation = "1"
+		}
+		if response, err := write(id, "again", generation); err != nil || response.Status != want {
+			t.Errorf("%s: %+v %v", id, response, err)
+		}
+	}
+	if o, err := b.server.GetObject("reports", "new.txt"); err != nil || string(o.Content) != "later" {
+		t.Errorf("%s %v", o.Content, err)
 	}
 }

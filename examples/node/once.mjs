@@ -14,12 +14,10 @@ export class Unknown extends Error {} // the effect may have happened
 // key is [task id, retry count]. look() asks the upstream whether it happened: the response if so, false if not, undefined if
 // it cannot tell. beat() is called at each renewal. reservation and said are a reserve's that came by the batch.
 // Throws NotDone if nothing happened.
-export async function once(key, effect, look, terms, { beat = () => {}, reservation, said } = {}) {
-  for (let takeovers = [], found = false; ; said = undefined) {
-    if (!said) {
-      reservation = randomUUID() // fresh, so that a reserve whose answer was lost can be repeated
-      said = await store(key, 'reserve', { reservation_id: reservation, ...terms, takeovers })
-    }
+export async function once(key, effect, look, terms, { beat = () => {}, reservation = randomUUID(), said } = {}) {
+  // A reserve whose answer is not known, also one in the batch, is repeated under its id. Each new one has a fresh id.
+  for (let takeovers = [], found = false; ; said = undefined, reservation = randomUUID()) {
+    said ??= await store(key, 'reserve', { reservation_id: reservation, ...terms, takeovers })
     if (said.outcome === 'recorded') return said.response // it has been done: replay
     if (said.outcome === 'in_doubt' && said.takeovers.length > 0) {
       // somebody vanished who may have acted

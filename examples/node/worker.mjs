@@ -24,56 +24,72 @@ async function engine(path, body) {
   return text && JSON.parse(text)
 }
 
-const variables = (task) => Object.fromEntries(task.variables.map(({ name, value }) => [name, value]))
+// A variable of a task. One that is missing or null, and must not be, is a failure.
+function variable(task, name, otherwise) {
+  const value = task.variables.find((v) => v.name === name)?.value ?? otherwise
+  if (value === undefined) throw new NotDone(`the variable ${name} is missing`)
+  return value
+}
+
+// A value as it is sent: a string as it is, anything else as JSON.
+const text = (value) => (typeof value === 'string' ? value : JSON.stringify(value))
+
+// The request that a task asks for. It is read before anything else, so that a bad one does nothing.
+function wanted(task, method = text(variable(task, 'method'))) {
+  const url = text(variable(task, 'url'))
+  if (!/^[a-z]+$/i.test(method) || !/^https?:\/\//.test(url)) throw new NotDone(`${method} ${url} is no request`)
+  return { method, url, body: method === 'GET' ? undefined : text(variable(task, 'body', '')) }
+}
 
 // Handlers return what to complete the task with, or undefined to report nothing, or throw NotDone to report a failure.
 
+const UNSENT = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN']
+
 // One request to the upstream. What it says is a result, be it a refusal; but a 429 is none, and after a 5xx nobody knows.
-async function request(task, { method, headers = {}, signal } = {}) {
-  const v = variables(task)
-  const body = method === 'GET' ? undefined : v.body
+async function request({ url, method, body }, { headers, signal } = {}) {
   const ends = [AbortSignal.timeout(300_000), ...(signal ? [signal] : [])]
-  let answer, bytes
+  let asked, answer, bytes
   try {
     headers = { 'Content-Type': 'application/json', ...headers }
     // No redirect is followed: one that leads nowhere would look as if nothing had been sent.
-    answer = await fetch(v.url, { method: method ?? v.method, headers, body, redirect: 'manual', signal: AbortSignal.any(ends) })
+    asked = new Request(url, { method, headers, body, redirect: 'manual', signal: AbortSignal.any(ends) })
+    answer = await fetch(asked)
     bytes = Buffer.from(await answer.arrayBuffer())
   } catch (why) {
-    const refused = [why.cause, ...(why.cause?.errors ?? [])].some((e) => e?.code === 'ECONNREFUSED')
-    throw new (refused ? NotDone : Unknown)(`${v.url}: ${why.cause?.message ?? why.message}`)
+    // It cannot be sent, or there never was a connection.
+    const unsent = !asked || [why.cause, ...(why.cause?.errors ?? [])].some((e) => UNSENT.includes(e?.code))
+    throw new (unsent ? NotDone : Unknown)(`${url}: ${why.cause?.message ?? why.message}`)
   }
-  if (answer.status === 429) throw new NotDone(`${v.url} answered 429`)
-  if (answer.status >= 500) throw new Unknown(`${v.url} answered ${answer.status}`)
+  if (answer.status === 429) throw new NotDone(`${url} answered 429`)
+  if (answer.status >= 500) throw new Unknown(`${url} answered ${answer.status}`)
   const keep = [...answer.headers].filter(([name]) => ['content-type', 'location'].includes(name))
   return { status: answer.status, headers: keep, body_base64: bytes.toString('base64') }
 }
 
 // Asks the upstream by a natural key, here its url, whether the effect has happened.
-async function look(task) {
-  const response = await request(task, { method: 'GET' }).catch(() => undefined)
+async function look(url) {
+  const response = await request({ url, method: 'GET' }).catch(() => undefined)
   return { 200: response, 404: false }[response?.status]
 }
 
 // Writes to an upstream that ignores Idempotency-Key: through the store, reserved by the batch as they were fetched.
 async function httpCall(tasks) {
-  const keys = tasks.map((task) => [task.id, task.retry_count])
-  const terms = tasks.map((task) => {
-    const { method, url, body } = variables(task)
-    return explicit(task.topic, JSON.stringify([method, url, body]))
-  })
+  const good = []
+  for (const task of tasks) await report(task, () => void good.push({ task, want: wanted(task) })) // a bad one fails by itself
+  const keys = good.map(({ task }) => [task.id, task.retry_count])
+  const terms = good.map(({ task, want }) => explicit(task.topic, JSON.stringify([want.method, want.url, want.body])))
   const reserved = await reserveAll(keys, terms)
-  for (const [i, task] of tasks.entries()) {
+  for (const [i, { task, want }] of good.entries()) {
     const beat = () => engine(`${task.id}/extend-lock`, { lock_duration_secs: LOCK })
-    const effect = (signal) => request(task, { signal })
-    await report(task, () => once(keys[i], effect, () => look(task), terms[i], { beat, ...reserved[i] }))
+    const effect = (signal) => request(want, { signal })
+    await report(task, () => once(keys[i], effect, () => look(want.url), terms[i], { beat, ...reserved[i] }))
   }
 }
 
-// What may be tried again: a failure is reported also where nobody knows.
-async function again(work) {
+// What may be tried again: a failure is reported whatever went wrong, also where nobody knows.
+const again = (handler) => async (task) => {
   try {
-    return await work
+    return await handler(task)
   } catch (why) {
     throw new NotDone(why.message)
   }
@@ -81,17 +97,17 @@ async function again(work) {
 
 // Writes to an upstream that honours Idempotency-Key, which is the same at each delivery and each attempt: perhaps it
 // happened, but trying again does not make it happen twice.
-const httpCallKeyed = (task) => again(request(task, { headers: { 'Idempotency-Key': `conduit-task-${task.id}` } }))
+const httpCallKeyed = (task) => request(wanted(task), { headers: { 'Idempotency-Key': `conduit-task-${task.id}` } })
 
-const httpGet = (task) => again(request(task, { method: 'GET' })) // a read has no effect
+const httpGet = (task) => request(wanted(task, 'GET')) // a read has no effect
 
 async function csvRead(task) {
-  return { rows: parseCSV(await readFile(variables(task).path, 'utf8')) }
+  return { rows: parseCSV(await readFile(variable(task, 'path'), 'utf8')) }
 }
 
 // Writes beside the file, under a name of the task's own, and renames: a reader sees all of it or nothing.
 async function csvWrite(task) {
-  const { path, rows } = variables(task)
+  const [path, rows] = [variable(task, 'path'), variable(task, 'rows')]
   const beside = `${path}.tmp.${task.id}`
   const quote = (field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field)
   const file = await open(beside, 'w')
@@ -137,7 +153,7 @@ async function report(task, handle) {
 }
 
 const each = (handler) => async (tasks) => {
-  for (const task of tasks) await report(task, handler)
+  for (const task of tasks) await report(task, again(handler))
 }
 
 const HANDLERS = {

@@ -35,11 +35,9 @@ def once(key, effect, look, terms, beat=lambda: None, reservation=None, said=Non
     if nothing happened.
     """
     takeovers, found = [], False
+    reservation = reservation or str(uuid.uuid4())  # also of a reserve in the batch whose answer is not known: it is repeated
     while True:
-        if said is None:
-            reservation = str(uuid.uuid4())  # fresh, so that a reserve whose answer was lost can be repeated
-            said = store(key, "reserve", reservation, **terms, takeovers=takeovers)
-        answer, said = said, None
+        answer = said or store(key, "reserve", reservation, **terms, takeovers=takeovers)
         if answer["outcome"] == "recorded":  # it has been done: replay
             return answer["response"]
         if answer["outcome"] == "in_doubt" and answer["takeovers"]:  # somebody vanished who may have acted
@@ -57,6 +55,7 @@ def once(key, effect, look, terms, beat=lambda: None, reservation=None, said=Non
         elif answer["outcome"] != "lease_lost":  # in progress, only an operator can help, or refused
             print(f"{key}: {answer.get('detail')}", file=sys.stderr)
             return None
+        said, reservation = None, str(uuid.uuid4())  # this one is spent
 
 
 def dispatch(key, reservation):
@@ -147,13 +146,16 @@ def post(path, body, patience=60):
 class Stay(urllib.request.HTTPRedirectHandler):
     """Follows no redirect: one that leads nowhere would look as if nothing had been sent."""
 
-    def redirect_request(self, *_):
+    def http_error_302(self, *_):
         return None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 def call(method, url, body=None, headers=None, timeout=15):
     """One HTTP request: its status, headers and bytes, whatever the status."""
-    request = urllib.request.Request(url, body and body.encode(), {"Content-Type": "application/json", **(headers or {})}, method=method)
+    data = None if body is None else body.encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})}, method=method)
     try:
         with urllib.request.build_opener(Stay).open(request, timeout=timeout) as answer:
             return answer.status, answer.getheaders(), answer.read()

@@ -10,6 +10,7 @@ import hashlib
 import http.client
 import json
 import os
+import socket
 import threading
 import time
 import traceback
@@ -29,34 +30,52 @@ def engine(path, **body):
     return json.loads(answer or "null")
 
 
-def variables(task):
-    return {v["name"]: v["value"] for v in task["variables"]}
+def variable(task, name, default=None):
+    """A variable of a task. One that is missing or null, and must not be, is a failure."""
+    value = next((v["value"] for v in task["variables"] if v["name"] == name), None)
+    if value is None and default is None:
+        raise NotDone(f"the variable {name} is missing")
+    return default if value is None else value
+
+
+def text(value):
+    """A value as it is sent: a string as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def wanted(task, method=None):
+    """The request that a task asks for: method, url and body. It is read before anything else, so that a bad one does nothing."""
+    method, url = method or text(variable(task, "method")), text(variable(task, "url"))
+    if not (method.isascii() and method.isalpha() and url.startswith(("http://", "https://"))):
+        raise NotDone(f"{method} {url} is no request")
+    return method, url, None if method == "GET" else text(variable(task, "body", ""))
 
 
 # Handlers return what to complete the task with, or None to report nothing, or raise NotDone to report a failure.
 
 
-def request(task, method=None, headers=None):
+def request(method, url, body=None, headers=None):
     """One request to the upstream. What it says is a result, be it a refusal; but a 429 is none, and after a 5xx nobody knows."""
-    v = variables(task)
     try:
-        status, answered, body = call(method or v["method"], v["url"], None if method == "GET" else v["body"], headers, timeout=300)
+        status, answered, content = call(method, url, body, headers, timeout=300)
+    except (ValueError, http.client.InvalidURL) as why:  # it cannot be sent
+        raise NotDone(f"{url}: {why}") from why
     except (OSError, http.client.HTTPException) as why:
-        if isinstance(getattr(why, "reason", why), ConnectionRefusedError):
-            raise NotDone(f"{v['url']}: {why}") from why
-        raise Unknown(f"{v['url']}: {why!r}") from why
+        if isinstance(getattr(why, "reason", why), (ConnectionRefusedError, socket.gaierror)):  # there never was a connection
+            raise NotDone(f"{url}: {why}") from why
+        raise Unknown(f"{url}: {why!r}") from why
     if status == 429:
-        raise NotDone(f"{v['url']} answered 429")
+        raise NotDone(f"{url} answered 429")
     if status >= 500:
-        raise Unknown(f"{v['url']} answered {status}")
+        raise Unknown(f"{url} answered {status}")
     keep = [[name, value] for name, value in answered if name.lower() in ("content-type", "location")]
-    return {"status": status, "headers": keep, "body_base64": base64.b64encode(body).decode()}
+    return {"status": status, "headers": keep, "body_base64": base64.b64encode(content).decode()}
 
 
-def look(task):
+def look(url):
     """Asks the upstream by a natural key, here its url, whether the effect has happened."""
     try:
-        response = request(task, "GET")
+        response = request("GET", url)
     except (NotDone, Unknown):
         return None
     return {200: response, 404: False}.get(response["status"])
@@ -64,38 +83,45 @@ def look(task):
 
 def http_call(tasks):
     """Writes to an upstream that ignores Idempotency-Key: through the store, reserved by the batch as they were fetched."""
-    keys = [(t["id"], t["retry_count"]) for t in tasks]
-    wanted = [json.dumps([variables(t)[name] for name in ("method", "url", "body")]) for t in tasks]
-    terms = [explicit(t["topic"], "sha256:" + hashlib.sha256(w.encode()).hexdigest()) for t, w in zip(tasks, wanted)]
-    for task, key, term, (reservation, said) in zip(tasks, keys, terms, reserve_all(keys, terms)):
+    good = []
+    for task in tasks:
+        report(task, lambda task: good.append((task, wanted(task))))  # a bad one fails by itself
+    keys = [(task["id"], task["retry_count"]) for task, _ in good]
+    terms = [explicit(task["topic"], "sha256:" + hashlib.sha256(json.dumps(w).encode()).hexdigest()) for task, w in good]
+    for (task, w), key, term, (reservation, said) in zip(good, keys, terms, reserve_all(keys, terms)):
         report(task, lambda task: once(
-            key, lambda: request(task), lambda: look(task), term,
+            key, lambda: request(*w), lambda: look(w[1]), term,
             beat=lambda: engine(f"{task['id']}/extend-lock", lock_duration_secs=LOCK), reservation=reservation, said=said))
 
 
+def again(handler):
+    """What may be tried again: a failure is reported whatever went wrong, also where nobody knows."""
+    def handle(task):
+        try:
+            return handler(task)
+        except Exception as why:
+            raise NotDone(str(why)) from why
+    return handle
+
+
 def http_call_keyed(task):
-    """Writes to an upstream that honours Idempotency-Key, which is the same at each delivery and each attempt."""
-    try:
-        return request(task, headers={"Idempotency-Key": f"conduit-task-{task['id']}"})
-    except Unknown as why:
-        raise NotDone(str(why)) from why  # perhaps it happened; but trying again does not make it happen twice
+    """Writes to an upstream that honours Idempotency-Key, which is the same at each delivery and each attempt: perhaps it
+    happened, but trying again does not make it happen twice."""
+    return request(*wanted(task), headers={"Idempotency-Key": f"conduit-task-{task['id']}"})
 
 
 def http_get(task):
-    try:
-        return request(task, "GET")
-    except Unknown as why:
-        raise NotDone(str(why)) from why  # a read has no effect
+    return request(*wanted(task, "GET"))  # a read has no effect
 
 
 def csv_read(task):
-    with open(variables(task)["path"], newline="", encoding="utf-8") as f:
+    with open(variable(task, "path"), newline="", encoding="utf-8") as f:
         return {"rows": list(csv.reader(f))}
 
 
 def csv_write(task):
     """Writes beside the file, under a name of the task's own, and renames: a reader sees all of it or nothing."""
-    path, rows = variables(task)["path"], variables(task)["rows"]
+    path, rows = variable(task, "path"), variable(task, "rows")
     beside = f"{path}.tmp.{task['id']}"
     with open(beside, "w", newline="", encoding="utf-8") as f:
         csv.writer(f, lineterminator="\n").writerows(rows)
@@ -131,7 +157,7 @@ def report(task, handler):
 
 
 def each(handler):
-    return lambda tasks: [report(task, handler) for task in tasks]
+    return lambda tasks: [report(task, again(handler)) for task in tasks]
 
 
 HANDLERS = {"http.call": http_call, "http.call.keyed": each(http_call_keyed), "http.get": each(http_get),

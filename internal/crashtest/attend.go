@@ -11,12 +11,12 @@ import (
 
 // live starts the worker, and again whenever it is gone, until the case is decided.
 func (t *trial) live(ctx context.Context) error {
-	deadline := time.Now().Add(t.opts.Patience)
+	t.began = time.Now()
 	for {
 		if err := t.start(); err != nil {
 			return err
 		}
-		decided, err := t.attend(ctx, deadline)
+		decided, err := t.attend(ctx)
 		t.worker.kill()
 		if decided || err != nil {
 			return err
@@ -28,11 +28,11 @@ func (t *trial) live(ctx context.Context) error {
 func (t *trial) start() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w, err := startWorker(t.opts.Command, t.environ, t.log)
+	w, err := startWorker(t.opts.Command, t.environ, t.mark(), t.log)
 	if err != nil {
 		return err
 	}
-	t.worker, t.life = w, life{started: time.Now()}
+	t.worker, t.life = w, life{started: time.Now(), told: make(map[string]bool)}
 	t.seen.Lives++
 	return nil
 }
@@ -42,7 +42,7 @@ func (t *trial) start() error {
 const maxCrashes = 5
 
 // attend watches the present worker until the case is decided (true), or the worker is gone (false).
-func (t *trial) attend(ctx context.Context, deadline time.Time) (decided bool, err error) {
+func (t *trial) attend(ctx context.Context) (decided bool, err error) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -55,7 +55,7 @@ func (t *trial) attend(ctx context.Context, deadline time.Time) (decided bool, e
 			t.crashed()
 		case <-ticker.C:
 		}
-		if decided, err := t.decided(ctx, deadline); decided || err != nil {
+		if decided, err := t.decided(ctx); decided || err != nil {
 			return decided, err
 		}
 		if err := t.unfit(gone); gone || err != nil {
@@ -74,13 +74,13 @@ func (t *trial) crashed() {
 }
 
 // decided says whether there is nothing more to wait for: the task has ended and nobody holds its keys, or a doubt stands.
-func (t *trial) decided(ctx context.Context, deadline time.Time) (bool, error) {
+func (t *trial) decided(ctx context.Context) (bool, error) {
 	now := time.Now()
 	t.mu.Lock()
 	if t.endedAt.IsZero() && t.engine.end() != open {
 		t.endedAt = now
 	}
-	ended, over := !t.endedAt.IsZero(), now.After(deadline) || t.seen.Crashes >= maxCrashes
+	ended, over := !t.endedAt.IsZero(), t.worked(now) > t.opts.Patience || t.seen.Crashes >= maxCrashes
 	waited := ended && now.Sub(t.endedAt) > t.opts.MaxLease+time.Second // longer than a lease that nobody renews
 	stands := t.stands(now)
 	speechless := !t.firstGiven.IsZero() && now.Sub(t.firstGiven) > refusal
@@ -95,6 +95,18 @@ func (t *trial) decided(ctx context.Context, deadline time.Time) (bool, error) {
 	held, doubts, err := t.lookAtKeys(ctx)
 	settled := !held && (ended || doubts > 0)
 	return settled || waited || over, err
+}
+
+// maxStarts is how many starts are not counted as work. A worker that ends after each round may go on for ever.
+const maxStarts = 10
+
+// worked is how long the case has lasted, without the time that the worker's processes took to start. The caller holds t.mu.
+func (t *trial) worked(now time.Time) time.Duration {
+	starts := t.starting
+	if !t.life.fetched && t.seen.Lives <= maxStarts {
+		starts += now.Sub(t.life.started)
+	}
+	return now.Sub(t.began) - starts
 }
 
 // unfit says why no test can be made with the worker.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -36,6 +37,8 @@ const (
 // passed, with the retry count moved on by a reported failure alone.
 type engine struct {
 	taskID    string
+	instance  string // that the task is one of
+	execution string // of the instance, which may come by the task again
 	topic     string
 	variables []variable
 	lockTTL   time.Duration // no lock lasts longer, whatever was asked for
@@ -71,6 +74,12 @@ func (e *engine) key() key {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return key{e.taskID, strconv.Itoa(e.retryCount)}
+}
+
+// shared says whether a key is that of more than the task.
+func (e *engine) shared(k key) bool {
+	of := func(id string) bool { return id != "" && strings.Contains(k.taskID, id) }
+	return !of(e.taskID) && (of(e.instance) || of(e.execution))
 }
 
 func (e *engine) end() ending {
@@ -195,7 +204,7 @@ func (e *engine) take(req engineRequest) (tasks []task, changed <-chan struct{},
 	}
 	e.holder, e.lockedUntil = req.WorkerID, time.Now().Add(e.lock(req))
 	return []task{{
-		ID: e.taskID, Topic: e.topic, InstanceID: e.taskID, ExecutionID: e.taskID, LockedUntil: e.lockedUntil.UTC(),
+		ID: e.taskID, Topic: e.topic, InstanceID: e.instance, ExecutionID: e.execution, LockedUntil: e.lockedUntil.UTC(),
 		Retries: retries, RetryCount: e.retryCount, Variables: e.variables,
 	}}, e.changed, 0
 }

@@ -19,12 +19,15 @@ var rows = [][]string{{"id", "name", "amount"}, {"1", "Ada, the first", "12.50"}
 type files struct {
 	dir  string
 	path string // of the file of csv.read and csv.write
+	tmp  string // for the worker's temporary files, many of which a kill leaves
 }
 
 func newFiles(dir, handler string) (files, error) {
-	f := files{dir: dir, path: filepath.Join(dir, "table.csv")}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return f, err
+	f := files{dir: dir, path: filepath.Join(dir, "table.csv"), tmp: dir + ".tmp"}
+	for _, d := range []string{f.dir, f.tmp} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return f, err
+		}
 	}
 	if handler != CSVRead {
 		return f, nil
@@ -60,7 +63,7 @@ func openLog(logDir, dir string, c Case) (*os.File, error) {
 	name := dir + ".log"
 	if logDir != "" {
 		if err := os.MkdirAll(logDir, 0o777); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--log-dir: %w", err)
 		}
 		plain := func(r rune) rune {
 			if r == '/' || r <= ' ' {
@@ -70,7 +73,11 @@ func openLog(logDir, dir string, c Case) (*os.File, error) {
 		}
 		name = filepath.Join(logDir, strings.Map(plain, fmt.Sprintf("%s-%s-%s.log", c.Handler, c.Scenario, c.Point)))
 	}
-	return os.Create(name)
+	file, err := os.Create(name)
+	if err != nil && logDir != "" {
+		return nil, fmt.Errorf("--log-dir: %w", err)
+	}
+	return file, err
 }
 
 // variablesOf gives values their types, by name in order.

@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +39,9 @@ type Options struct {
 	Progress func(done, all int, c Case) // may be nil
 }
 
+// ErrInterrupted says that a run was broken off.
+var ErrInterrupted = errors.New("interrupted; nothing of it is left running")
+
 // Run puts the worker through every case. An error says that the test could not be made; what the worker did wrong is in
 // the report. Nothing that was started is running any more when Run returns.
 func Run(ctx context.Context, opts Options) (*Report, error) {
@@ -47,7 +52,9 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
-	if _, _, err := opts.Store.look(ctx, client, key{uuid.NewString(), "0"}); err != nil {
+	if _, _, err := opts.Store.look(ctx, client, key{uuid.NewString(), "0"}); ctx.Err() != nil {
+		return nil, ErrInterrupted
+	} else if err != nil {
 		return nil, err
 	}
 	root, err := os.MkdirTemp("", "idemstore-crashtest-")
@@ -67,12 +74,18 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 			if running.Err() != nil {
 				return running.Err()
 			}
+			started := time.Now()
 			e, err := runCase(running, &opts, client, c, filepath.Join(root, fmt.Sprint(i)))
 			if err != nil {
 				return err
 			}
+			if c.usual() && e.Ended == completed && e.Effects == 0 {
+				return fmt.Errorf("a task of %s was completed, and no effect of it was seen, so there is nothing to judge by; "+
+					"send the effect to the task's url, or append a line for it to the file effects in CRASHTEST_DIR", c.Handler)
+			}
 			mu.Lock()
 			defer mu.Unlock()
+			e.Seconds = time.Since(started).Seconds()
 			seen[i] = e
 			done++
 			if opts.Progress != nil {
@@ -83,7 +96,7 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	}
 	err = group.Wait()
 	if ctx.Err() != nil {
-		return nil, errors.New("interrupted; nothing of it is left running")
+		return nil, ErrInterrupted
 	}
 	if err != nil {
 		return nil, err
@@ -110,7 +123,8 @@ func runCase(ctx context.Context, opts *Options, client *http.Client, c Case, di
 		watch: t, byKey: make(map[string]string),
 	}
 	t.engine = &engine{
-		taskID: uuid.NewString(), topic: c.Handler, lockTTL: opts.LockTTL, watch: t, over: t.over, changed: make(chan struct{}),
+		taskID: uuid.NewString(), instance: uuid.NewString(), execution: uuid.NewString(),
+		topic: c.Handler, lockTTL: opts.LockTTL, watch: t, over: t.over, changed: make(chan struct{}),
 	}
 	var s servers
 	defer s.close()
@@ -150,12 +164,28 @@ func (t *trial) serve(s *servers) error {
 		}
 	}
 	t.engine.variables = t.variables(upstreamURL + t.upstream.path)
-	own := []string{
+	t.environ = slices.Concat(os.Environ(), direct(os.Getenv), []string{ // of two values the last counts
 		"CONDUIT_URL=" + engineURL, "UPSTREAM_URL=" + upstreamURL, "IDEMSTORE_URL=" + storeURL,
-		"IDEMSTORE_TOKEN=" + t.opts.Store.Token, "CRASHTEST_DIR=" + t.files.dir,
-	}
-	t.environ = append(os.Environ(), own...) // of two values the last counts
+		"IDEMSTORE_TOKEN=" + t.opts.Store.Token, t.mark(), "TMPDIR=" + t.files.tmp,
+	})
 	return nil
+}
+
+// mark tells the worker its directory, and is what the processes of the case are known by.
+func (t *trial) mark() string { return "CRASHTEST_DIR=" + t.files.dir }
+
+// direct has a worker call the case without the proxy that its environment may name.
+func direct(getenv func(string) string) []string {
+	upper, lower := getenv("NO_PROXY"), getenv("no_proxy")
+	without := func(hosts string) string {
+		switch hosts {
+		case "", "*":
+			return cmp.Or(hosts, "127.0.0.1")
+		default:
+			return hosts + ",127.0.0.1"
+		}
+	}
+	return []string{"NO_PROXY=" + without(cmp.Or(upper, lower)), "no_proxy=" + without(cmp.Or(lower, upper))}
 }
 
 // variables are what the task tells its handler.

@@ -2,7 +2,6 @@ package crashtest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,8 +93,8 @@ func TestRightWorkers(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			report := run(t, options(t, kind))
-			if len(report.Results) != 19 {
-				t.Errorf("%d cases, want 19", len(report.Results))
+			if len(report.Results) != 20 {
+				t.Errorf("%d cases, want 20", len(report.Results))
 			}
 			for _, r := range report.Results {
 				if r.Verdict != crashtest.Pass || r.Killed != (r.Point != crashtest.NoKill) {
@@ -143,7 +141,7 @@ func TestWrongWorkers(t *testing.T) {
 		want          at
 	}{
 		{noReserve, crashtest.HTTPCall, at{
-			"plain none": crashtest.Pass, "plain after-effect": crashtest.Duplicate, "plain before-complete": crashtest.Duplicate,
+			"plain none": crashtest.Hidden, "plain after-effect": crashtest.Duplicate, "plain before-complete": crashtest.Duplicate,
 		}},
 		{clockKey, crashtest.HTTPCall, at{
 			"plain after-effect": crashtest.Duplicate, "plain before-record": crashtest.Duplicate,
@@ -169,6 +167,14 @@ func TestWrongWorkers(t *testing.T) {
 		{washes, crashtest.HTTPCall, at{"plain none": crashtest.Pass, "drops none": crashtest.Duplicate}},
 		{givesUp, crashtest.HTTPCall, at{"plain before-effect": crashtest.Lost, "plain after-effect": crashtest.Hidden}},
 		{failsDoubt, crashtest.HTTPCall, at{"plain before-effect": crashtest.Hidden, "plain after-effect": crashtest.Hidden}},
+		{renewsLate, crashtest.HTTPCall, at{"plain none": crashtest.Pass, "slow none": crashtest.Hidden}},
+		{sleeps, crashtest.HTTPCall, at{"plain none": crashtest.Hidden}},
+		{looksFirst, crashtest.HTTPCall, at{"plain none": crashtest.Pass, "plain after-reserve": crashtest.Hidden, "plain after-effect": crashtest.Hidden}},
+		{releases5xx, crashtest.HTTPCall, at{"plain none": crashtest.Pass, "falters none": crashtest.Duplicate}},
+		{instanceKey, crashtest.HTTPCall, at{"plain none": crashtest.Lost}},
+		{always200, crashtest.HTTPCall, at{"plain none": crashtest.Pass, "declines none": crashtest.Hidden}},
+		{invents, crashtest.HTTPCall, at{"plain none": crashtest.Hidden}},
+		{naturalKey, crashtest.HTTPCall, at{"plain none": crashtest.Hidden, "plain after-effect": crashtest.Hidden}},
 		{completer, crashtest.HTTPCall, at{"plain none": crashtest.Pass, "plain before-record": crashtest.Hidden}},
 		{appends, crashtest.CSVWrite, at{"plain none": crashtest.Pass, "plain before-complete": crashtest.Duplicate}},
 		{crashes, crashtest.HTTPCall, at{"plain none": crashtest.Lost}},
@@ -249,6 +255,9 @@ func TestCannotBeMade(t *testing.T) {
 		{"other topic", func(o *crashtest.Options) {
 			o.Command, o.StartTimeout = append(o.Command[:2:2], picky, "mail.send"), time.Second
 		}, []string{"fetches the topics mail.send and never http.call"}},
+		{"no effect", func(o *crashtest.Options) {
+			o.Command[2], o.Handlers = pretends, []string{"mail.send"}
+		}, []string{"mail.send was completed, and no effect of it was seen", "the file effects in CRASHTEST_DIR"}},
 		{"no command", command("no-such-command"), []string{`no command "no-such-command" in PATH`}},
 		{"no file", command(filepath.Join(dir, "nothing")), []string{"there is no file"}},
 		{"not executable", command(script("plain", "#!/bin/sh\n", 0o600)), []string{"may not be executed"}},
@@ -258,6 +267,8 @@ func TestCannotBeMade(t *testing.T) {
 		{"wrong token", func(o *crashtest.Options) { o.Store.Token = "wrong" }, []string{"does not know the token"}},
 		{"no such point", func(o *crashtest.Options) { o.Points = []crashtest.Point{"lunch"} }, []string{`no kill point "lunch"`, "before-reserve"}},
 		{"no such scenario", func(o *crashtest.Options) { o.Scenarios = []crashtest.Scenario{"rain"} }, []string{`no scenario "rain"`, "plain"}},
+		{"no handler", func(o *crashtest.Options) { o.Handlers = nil }, []string{"no handler is named", "--handler"}},
+		{"no log directory", func(o *crashtest.Options) { o.LogDir = os.Args[0] }, []string{"--log-dir: ", "not a directory"}},
 		{"twice", func(o *crashtest.Options) { o.Handlers = []string{"a", "a"} }, []string{"named once"}},
 		{"no case", func(o *crashtest.Options) {
 			o.Handlers, o.Points = []string{crashtest.CSVRead}, []crashtest.Point{crashtest.WhileRenewed}
@@ -296,63 +307,15 @@ func TestReaderMayNot(t *testing.T) {
 	}
 }
 
-// Whether a run ends or is broken off: neither the worker nor what it has started is left.
-func TestNothingIsLeft(t *testing.T) {
+// What a worker takes to start is not held against it.
+func TestSlowStart(t *testing.T) {
 	t.Parallel()
-	for _, interrupted := range []bool{false, true} {
-		t.Run(fmt.Sprint("interrupted ", interrupted), func(t *testing.T) {
-			t.Parallel()
-			pids := filepath.Join(t.TempDir(), "pids")
-			opts := options(t, leaves, pids)
-			opts.Scenarios, opts.Points = []crashtest.Scenario{crashtest.Plain}, []crashtest.Point{crashtest.NoKill}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if interrupted {
-				opts.Scenarios = []crashtest.Scenario{crashtest.Slow} // long enough to be caught in
-				go func() {
-					for len(readPIDs(pids)) < 2 && ctx.Err() == nil {
-						<-time.After(time.Millisecond)
-					}
-					cancel()
-				}()
-			}
-			_, err := crashtest.Run(ctx, opts)
-			if (err != nil) != interrupted {
-				t.Fatal(err)
-			}
-			if interrupted && !strings.Contains(err.Error(), "interrupted") {
-				t.Error(err)
-			}
-			started := readPIDs(pids)
-			if len(started) != 2 {
-				t.Fatalf("the worker started %v", started)
-			}
-			for _, pid := range started {
-				gone(t, pid)
-			}
-		})
-	}
-}
-
-func readPIDs(file string) []int {
-	text, _ := os.ReadFile(file)
-	var a, b int
-	if n, _ := fmt.Sscan(string(text), &a, &b); n != 2 {
-		return nil
-	}
-	return []int{a, b}
-}
-
-// gone waits until there is no such process. One that is dead and only not yet collected by init counts as gone.
-func gone(t *testing.T, pid int) {
-	t.Helper()
-	for deadline := time.Now().Add(soon); ; <-time.After(time.Millisecond) {
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || strings.Contains(string(stat), ") Z ") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d is left", pid)
+	opts := options(t, starts, "3s")
+	opts.Patience = 4 * time.Second // of which a kill and a lease take two
+	opts.Scenarios, opts.Points = []crashtest.Scenario{crashtest.Plain}, []crashtest.Point{crashtest.BeforeReserve}
+	for _, r := range run(t, opts).Results {
+		if r.Verdict != crashtest.Pass || !r.Killed || r.Seconds < 6 {
+			t.Errorf("%s: %s (%s), killed %v, in %.1f s", r.Case, r.Verdict, r.Detail, r.Killed, r.Seconds)
 		}
 	}
 }

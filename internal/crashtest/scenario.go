@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,11 +34,12 @@ const (
 	Refuses  Scenario = "refuses"  // cannot be connected to at first
 	Declines Scenario = "declines" // answers 402 and does not act: a result
 	Fails    Scenario = "fails"    // answers 503 once and does not act
+	Falters  Scenario = "falters"  // acts, and answers 500 once
 	Drops    Scenario = "drops"    // acts, and drops the connection once
 )
 
 // Scenarios are all of them.
-var Scenarios = []Scenario{Plain, Slow, Refuses, Declines, Fails, Drops}
+var Scenarios = []Scenario{Plain, Slow, Refuses, Declines, Fails, Falters, Drops}
 
 // Handlers that the crash test knows what to expect of. All others are judged by what they do when nobody is killed.
 const (
@@ -62,6 +64,9 @@ func (c Case) known() bool {
 	return slices.Contains([]string{HTTPCall, HTTPCallKeyed, HTTPGet, CSVRead, CSVWrite}, c.Handler)
 }
 
+// usual says whether the others of its handler are judged by what is done in it.
+func (c Case) usual() bool { return !c.known() && c.Scenario == Plain && c.Point == NoKill }
+
 // due is how many effects are.
 func (c Case) due() int {
 	if c.Scenario == Declines || c.Handler == CSVRead { // nobody sees a file being read
@@ -81,6 +86,7 @@ func casesOf(handler string) []Case {
 		points[Refuses] = []Point{NoKill}
 		points[Declines] = []Point{NoKill, BeforeRecord, AfterRecord, BeforeEnd}
 		points[Fails] = []Point{NoKill, BeforeEnd}
+		points[Falters] = []Point{NoKill}
 		points[Drops] = []Point{NoKill, BeforeEnd}
 	case HTTPGet:
 		points[Plain] = []Point{NoKill, BeforeEffect, AfterEffect, BeforeEnd}
@@ -105,6 +111,9 @@ func (o *Options) cases() ([]Case, error) {
 	}
 	if err := checkNames("scenario", o.Scenarios, Scenarios); err != nil {
 		return nil, err
+	}
+	if len(o.Handlers) == 0 {
+		return nil, errors.New("no handler is named; say by --handler what the worker handles")
 	}
 	var cases []Case
 	for i, handler := range o.Handlers {

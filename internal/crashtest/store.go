@@ -51,9 +51,12 @@ type storeCall struct {
 	verb   string
 	key    key
 	madeUp bool // a record of a response that nobody gave
+	late   bool // a renewal of a lease that has passed
 	body   struct {
+		Dispatch  string           `json:"dispatch"`
 		Takeovers []jsontext.Value `json:"takeovers"`
 		Response  struct {
+			Status     int    `json:"status"`
 			Body       string `json:"body"`
 			BodyBase64 string `json:"body_base64"`
 		} `json:"response"`
@@ -62,16 +65,35 @@ type storeCall struct {
 
 // carries says whether a response that is recorded has the text in it.
 func (c *storeCall) carries(text string) bool {
+	return strings.Contains(c.body.Response.Body, text) || bytes.Contains(c.decoded(), []byte(text))
+}
+
+// names says whether a response that is recorded is a JSON object with such a member.
+func (c *storeCall) names(member string) bool {
+	var body members
+	if json.Unmarshal([]byte(c.body.Response.Body), &body) != nil {
+		_ = json.Unmarshal(c.decoded(), &body) // many are neither
+	}
+	_, ok := body[member]
+	return ok
+}
+
+func (c *storeCall) decoded() []byte {
 	decoded, _ := base64.StdEncoding.DecodeString(c.body.Response.BodyBase64)
-	return strings.Contains(c.body.Response.Body, text) || bytes.Contains(decoded, []byte(text))
+	return decoded
 }
 
 // storeAnswer is what the store said to one.
 type storeAnswer struct {
 	status       int
-	Outcome      string  `json:"outcome"`
-	Late         bool    `json:"late"`
-	LeaseSeconds float64 `json:"lease_seconds_left"`
+	Outcome      string           `json:"outcome"`
+	Late         bool             `json:"late"`
+	LeaseSeconds float64          `json:"lease_seconds_left"`
+	Takeovers    []jsontext.Value `json:"takeovers"`
+}
+
+func (a storeAnswer) lease() time.Duration {
+	return time.Duration(a.LeaseSeconds * float64(time.Second))
 }
 
 // ServeHTTP passes a call on and its answer back.
@@ -238,6 +260,15 @@ const (
 	stateInDoubt  keyState = "in_doubt"
 )
 
+// unreachable names the store by its URL, and not by that of a call.
+func (s Store) unreachable(err error) error {
+	var where *url.Error
+	if errors.As(err, &where) {
+		err = where.Err
+	}
+	return fmt.Errorf("the store at %s cannot be reached: %w", s.URL, err)
+}
+
 // look asks the store about a key, as a worker may. The answer may be about another attempt of the task, which is then
 // returned in its place.
 func (s Store) look(ctx context.Context, client *http.Client, k key) (key, keyState, error) {
@@ -245,18 +276,14 @@ func (s Store) look(ctx context.Context, client *http.Client, k key) (key, keySt
 		strings.TrimSuffix(s.URL, "/"), url.PathEscape(k.taskID), url.PathEscape(k.attempt))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return k, "", fmt.Errorf("--store: %w", err)
+		return k, "", s.unreachable(err)
 	}
 	if s.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+s.Token)
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		var where *url.Error
-		if errors.As(err, &where) {
-			err = where.Err
-		}
-		return k, "", fmt.Errorf("the store at %s cannot be reached: %w", s.URL, err)
+		return k, "", s.unreachable(err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxBody))

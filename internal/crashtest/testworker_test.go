@@ -6,41 +6,16 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
-)
-
-// The kinds of worker that the test binary can be. The first three are right.
-const (
-	good        = "good"     // asks the upstream when in doubt
-	modest      = "modest"   // leaves a doubt to the operator
-	explicit    = "explicit" // says dispatch before the effect, and reserves by the batch
-	oneShot     = "one-shot" // ends after each round, to be started again
-	noReserve   = "no-reserve"
-	clockKey    = "key-from-the-clock"
-	deliveryKey = "key-from-a-delivery-counter"
-	recordFirst = "record-before-the-effect"
-	blind       = "takeover-without-looking"
-	skipsErrors = "record-skipped-on-an-error-path"
-	noRenewal   = "lease-never-renewed"
-	washes      = "release-after-an-ambiguous-failure"
-	givesUp     = "completes-when-in-doubt"
-	appends     = "csv-appended-without-a-key"
-	exits       = "exits-at-once"
-	idles       = "never-fetches"
-	leaves      = "leaves-a-child"
-	crashes     = "crashes-at-a-task"
-	picky       = "fetches-one-topic"
-	failsDoubt  = "fails-when-in-doubt"
-	completer   = "completes-before-the-record"
 )
 
 // beWorker is the argument that makes the test binary a worker. Its kind follows, and what the kind wants to know.
@@ -53,11 +28,12 @@ type obj = map[string]any
 type testWorker struct {
 	kind string
 	id   string
+	done map[string]bool
 }
 
 // runWorker works until it is killed, or to its exit status.
 func runWorker(kind string, args ...string) int {
-	w := &testWorker{kind: kind, id: uuid.NewString()}
+	w := &testWorker{kind: kind, id: uuid.NewString(), done: make(map[string]bool)}
 	switch kind {
 	case exits:
 		fmt.Fprintln(os.Stderr, "worker: no configuration")
@@ -65,6 +41,16 @@ func runWorker(kind string, args ...string) int {
 	case idles:
 		fmt.Fprintln(os.Stderr, "worker: waiting for a sign")
 		select {}
+	case departs:
+		return depart(args[0], args[1])
+	case starts:
+		long, err := time.ParseDuration(args[0])
+		if err != nil {
+			panic(err)
+		}
+		<-time.After(long)
+	case litters:
+		_, _ = os.CreateTemp("", litters)
 	case leaves:
 		child := exec.Command("sleep", "3600") //nolint:noctx // to be left
 		if err := child.Start(); err != nil {
@@ -92,8 +78,25 @@ func runWorker(kind string, args ...string) int {
 	}
 }
 
+// depart is another kind of worker in a session of its own, which writes down its processes.
+func depart(kind, pids string) int {
+	worker := exec.Command(os.Args[0], beWorker, kind) //nolint:noctx // to be killed
+	worker.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := worker.Start(); err != nil {
+		panic(err)
+	}
+	f, err := os.OpenFile(pids, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Fprintln(f, worker.Process.Pid)
+	_ = worker.Wait() // until it is killed
+	return 0
+}
+
 type engineTask struct {
 	ID         string `json:"id"`
+	InstanceID string `json:"instance_id"`
 	Topic      string `json:"topic"`
 	RetryCount int    `json:"retry_count"`
 	Variables  []struct {
@@ -135,6 +138,28 @@ func (w *testWorker) handle(t engineTask) {
 			w.finish(t, w.write(context.Background(), t, nil))
 			return
 		}
+		w.unusual(t)
+	}
+}
+
+// unusual does what needs no store, in the opinion of some.
+func (w *testWorker) unusual(t engineTask) {
+	switch w.kind {
+	case pretends:
+		w.complete(t)
+	case remembers:
+		if !w.done[t.ID] {
+			w.done[t.ID] = true
+			w.write(context.Background(), t, nil)
+		}
+		w.complete(t)
+	case naturalKey:
+		r := w.look(t)
+		if r.status == http.StatusNotFound {
+			r = w.write(context.Background(), t, nil)
+		}
+		w.finish(t, r)
+	default:
 		w.guarded(t)
 	}
 }
@@ -157,6 +182,10 @@ func (w *testWorker) guarded(t engineTask) {
 	if w.kind == explicit {
 		reserve["dispatch"] = "explicit"
 	}
+	var happened result
+	if w.kind == looksFirst {
+		happened = w.look(t)
+	}
 	status, answer := w.reserve(k, reserve)
 	if status == http.StatusConflict && answer["outcome"] == "in_doubt" {
 		if w.kind == givesUp {
@@ -170,12 +199,11 @@ func (w *testWorker) guarded(t engineTask) {
 		if w.kind == modest || w.kind == noRenewal {
 			return
 		}
-		var happened result
-		if w.kind != blind {
-			happened.status, happened.body, happened.err = w.upstream(context.Background(), t, http.MethodGet, nil)
-			if happened.err != nil {
-				return
-			}
+		if w.kind != blind && w.kind != looksFirst {
+			happened = w.look(t)
+		}
+		if happened.err != nil {
+			return
 		}
 		reserve["takeovers"] = answer["takeovers"]
 		if status, answer = w.reserve(k, reserve); status == http.StatusCreated && happened.status == http.StatusOK {
@@ -201,6 +229,10 @@ func (w *testWorker) act(t engineTask, k string, reserve, grant obj) {
 			return
 		}
 	}
+	left, _ := grant["lease_seconds_left"].(float64)
+	if w.kind == sleeps {
+		<-time.After(time.Duration(left*float64(time.Second)) + time.Second)
+	}
 	if w.kind == recordFirst {
 		w.record(k, reserve, result{status: 201})
 	}
@@ -212,12 +244,12 @@ func (w *testWorker) act(t engineTask, k string, reserve, grant obj) {
 	r := w.write(ctx, t, nil)
 	cancel()
 	switch {
-	case r.refused() || r.err != nil && w.kind == washes:
-		w.store(k+"/release", obj{"reservation_id": reserve["reservation_id"], "reason": r.err.Error()})
+	case r.refused(), r.err != nil && w.kind == washes, r.status >= 500 && w.kind == releases5xx:
+		w.store(k+"/release", obj{"reservation_id": reserve["reservation_id"], "reason": "not done"})
 		w.fail(t)
 	case w.kind == skipsErrors && (r.err != nil || r.status >= 400):
 		w.engine(t.ID+"/bpmn-error", obj{"error_code": "NO", "error_message": "no"})
-	case r.err != nil:
+	case r.err != nil, r.status >= 500 && w.kind != always200:
 		return // nobody knows; the store says so when the lease has passed
 	case w.kind == completer:
 		w.finish(t, r)
@@ -230,6 +262,10 @@ func (w *testWorker) act(t engineTask, k string, reserve, grant obj) {
 
 func (w *testWorker) renew(ctx context.Context, k string, reserve, grant obj) {
 	after, _ := grant["renew_after_seconds"].(float64)
+	if w.kind == renewsLate {
+		left, _ := grant["lease_seconds_left"].(float64)
+		after = left + 0.3
+	}
 	ticker := time.NewTicker(time.Duration(after * float64(time.Second)))
 	defer ticker.Stop()
 	for {
@@ -246,6 +282,8 @@ func (w *testWorker) renew(ctx context.Context, k string, reserve, grant obj) {
 func (w *testWorker) key(t engineTask) string {
 	id, attempt := t.ID, t.RetryCount
 	switch w.kind {
+	case instanceKey:
+		id = t.InstanceID
 	case clockKey:
 		id = fmt.Sprintf("%s-%d", id, time.Now().UnixNano())
 	case deliveryKey:
@@ -276,6 +314,12 @@ func (w *testWorker) reserve(k string, body obj) (int, obj) {
 }
 
 func (w *testWorker) record(k string, reserve obj, r result) {
+	switch w.kind {
+	case always200:
+		r.status, r.body = http.StatusOK, "ok"
+	case invents:
+		r.body = `{"id":"of my own"}`
+	}
 	w.store(k+"/record", obj{
 		"reservation_id": reserve["reservation_id"],
 		"response":       obj{"status": r.status, "headers": [][]string{{"content-type", "application/json"}}, "body": r.body},
@@ -322,6 +366,11 @@ func (w *testWorker) writeCSV(t engineTask) {
 	w.complete(t)
 }
 
+func (w *testWorker) look(t engineTask) (r result) {
+	r.status, r.body, r.err = w.upstream(context.Background(), t, http.MethodGet, nil)
+	return r
+}
+
 func (w *testWorker) write(ctx context.Context, t engineTask, header obj) result {
 	status, body, err := w.upstream(ctx, t, http.MethodPost, header)
 	return result{status, body, err}
@@ -341,45 +390,4 @@ func (w *testWorker) upstream(ctx context.Context, t engineTask, method string, 
 	req.GetBody = nil // no second try by the transport
 	status, text, err := send(req)
 	return status, string(text), err
-}
-
-func (w *testWorker) engine(call string, body obj) (int, []byte) {
-	body["worker_id"] = w.id
-	status, text, _ := post(os.Getenv("CONDUIT_URL")+"/api/v1/external-tasks/"+call, "", body)
-	return status, text
-}
-
-func (w *testWorker) store(path string, body obj) (int, obj) {
-	status, text, _ := post(os.Getenv("IDEMSTORE_URL")+path, os.Getenv("IDEMSTORE_TOKEN"), body)
-	var answer obj
-	_ = json.Unmarshal(text, &answer)
-	return status, answer
-}
-
-func post(url, token string, body obj) (int, []byte, error) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return 0, nil, err
-	}
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(text))
-	if err != nil {
-		return 0, nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	return send(req)
-}
-
-// send uses a connection for one request, so that no request is tried again because its connection was an old one.
-func send(req *http.Request) (int, []byte, error) {
-	req.Close = true
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	return res.StatusCode, text, err
 }

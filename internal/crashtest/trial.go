@@ -31,6 +31,8 @@ type trial struct {
 	opened       bool          // the upstream can be connected to
 	inFlight     int           // effects whose answer is held back
 	lease        time.Duration // of the last grant
+	began        time.Time
+	starting     time.Duration // from the start of a process to its first fetch, of all
 	firstGiven   time.Time     // when the task was handed out first
 	doubtSince   time.Time     // when the worker was told first that the key is in doubt
 	endedAt      time.Time     // when it was seen that the task has ended
@@ -40,12 +42,21 @@ type trial struct {
 // life is what is known of the process that runs now.
 type life struct {
 	started  time.Time
-	fetched  bool // has asked for the topic
-	looked   bool // has asked the upstream whether it happened
-	answered bool // has learnt from the upstream what came of the effect
-	granted  bool // has been granted the key
-	inDoubt  bool // was told last that the key is in doubt
+	fetched  bool            // has asked for the topic
+	accepted bool            // has learnt from the upstream that the effect happened
+	declined bool            // has learnt that it did not
+	granted  bool            // has been granted the key
+	inDoubt  bool            // was told last that the key is in doubt
+	told     map[string]bool // the doubts that it was told of, by attempt and fence
+	looked   bool            // has asked the upstream whether it happened, since it was told of the newest of them
+	holds    lease
 	killed   bool
+}
+
+// lease is one that was granted.
+type lease struct {
+	until    time.Time // zero: none is held
+	promised bool      // nothing happens before the dispatch, so that it may pass until then
 }
 
 // reach marks a point. If it is the one to be killed at, the worker is dead on return, and what marked the point must
@@ -69,6 +80,9 @@ func (t *trial) reach(points ...Point) (alive bool) {
 func (t *trial) fetched() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.life.fetched && t.seen.Lives <= maxStarts {
+		t.starting += time.Since(t.life.started)
+	}
 	t.life.fetched = true
 }
 
@@ -105,6 +119,12 @@ func (t *trial) arrived(look bool) bool {
 		return t.Handler != HTTPGet || t.reach(BeforeEffect)
 	}
 	t.lastActivity = time.Now()
+	switch until := t.life.holds.until; {
+	case until.IsZero():
+		t.seen.Unreserved++
+	case t.lastActivity.After(until.Add(t.opts.MaxLease / 4)): // a request may be under way for a while
+		t.seen.Overdue++
+	}
 	if !t.reach(BeforeEffect) {
 		return false
 	}
@@ -123,10 +143,14 @@ func (t *trial) acted(look bool) bool {
 }
 
 // answered implements upstreamWatch.
-func (t *trial) answered(look bool) {
+func (t *trial) answered(look bool, status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.life.answered = true
+	if accepted(status) {
+		t.life.accepted = true
+	} else {
+		t.life.declined = true
+	}
 	if look {
 		t.seen.Reads++
 	}
@@ -157,18 +181,36 @@ func (t *trial) asked(c *storeCall) bool {
 	if c.key.taskID != "" {
 		t.keys[c.key] = true
 	}
+	if t.engine.shared(c.key) {
+		t.seen.Shared++
+	}
 	switch c.verb {
 	case "reserve":
 		return t.reach(BeforeReserve)
 	case "record":
-		c.madeUp = !t.life.answered && t.opened
-		for _, receipt := range receipts {
-			c.madeUp = c.madeUp && !c.carries(receipt)
-		}
+		c.madeUp = t.opened && t.madeUp(c, receipts)
 		return t.reach(BeforeRecord)
+	case "renew":
+		c.late = !t.life.holds.promised && !t.life.holds.until.IsZero() && time.Now().After(t.life.holds.until)
 	}
 	return true
 }
+
+// madeUp says whether a response is recorded that the upstream gave neither this process nor, by its receipt, another.
+func (t *trial) madeUp(c *storeCall, receipts []string) bool {
+	for _, receipt := range receipts {
+		if c.carries(receipt) {
+			return false
+		}
+	}
+	if accepted(c.body.Response.Status) {
+		return !t.life.accepted || c.names("id") // of something that never was
+	}
+	return !t.life.declined
+}
+
+// accepted says whether an upstream's answer means that the effect happened.
+func accepted(status int) bool { return status < http.StatusBadRequest }
 
 // told implements storeWatch.
 func (t *trial) told(c *storeCall, a storeAnswer) bool {
@@ -179,12 +221,11 @@ func (t *trial) told(c *storeCall, a storeAnswer) bool {
 	defer t.mu.Unlock()
 	now := time.Now()
 	if a.Outcome == "in_doubt" && a.status == http.StatusConflict {
-		t.life.inDoubt = true
-		if t.doubtSince.IsZero() {
-			t.doubtSince = now
-		}
-		t.seen.ToldInDoubt++
+		t.inDoubt(c, a, now)
 		return true
+	}
+	if a.Outcome == "lease_lost" && c.verb == "dispatch" {
+		t.life.holds = lease{}
 	}
 	if a.status >= 300 {
 		return true
@@ -207,19 +248,41 @@ func (t *trial) told(c *storeCall, a storeAnswer) bool {
 		}
 		return t.reach(AfterRecord)
 	case "release":
-		t.lastActivity = now
+		t.lastActivity, t.life.holds = now, lease{}
+	case "dispatch":
+		t.life.holds = lease{until: now.Add(a.lease())}
 	case "renew":
 		t.seen.Renewed++
+		if c.late {
+			t.seen.Lapsed++
+		}
+		t.life.holds.until = now.Add(a.lease())
 		return t.inFlight == 0 || t.reach(WhileRenewed)
 	}
 	return true
+}
+
+// inDoubt is what the worker has been told. A look from before it knew of a doubt says nothing about that one.
+func (t *trial) inDoubt(c *storeCall, a storeAnswer, now time.Time) {
+	t.life.inDoubt = true
+	for _, takeover := range a.Takeovers {
+		doubt := c.key.taskID + string(takeover)
+		if !t.life.told[doubt] {
+			t.life.told[doubt], t.life.looked = true, false
+		}
+	}
+	if t.doubtSince.IsZero() {
+		t.doubtSince = now
+	}
+	t.seen.ToldInDoubt++
 }
 
 // granted is a reserve that was.
 func (t *trial) granted(c *storeCall, a storeAnswer, now time.Time) bool {
 	t.lastActivity = now
 	t.life.granted = true
-	t.lease = time.Duration(a.LeaseSeconds * float64(time.Second))
+	t.lease = a.lease()
+	t.life.holds = lease{until: now.Add(t.lease), promised: c.body.Dispatch == "explicit"}
 	if t.life.inDoubt && len(c.body.Takeovers) > 0 {
 		t.seen.Takeovers++
 		if !t.life.looked {

@@ -25,10 +25,10 @@ type upstream struct {
 
 // upstreamWatch is told what arrives. Where arrived or acted says false, the worker is dead, and nothing more is done.
 type upstreamWatch interface {
-	arrived(look bool) bool // a request is here; if it is no look, an effect is about to happen
-	acted(look bool) bool   // it has happened, or was declined
-	answered(look bool)     // the answer, that it has happened or what else came of it, is on its way to the worker
-	slowly(*http.Request)   // returns when a lease that was not renewed would have passed
+	arrived(look bool) bool         // a request is here; if it is no look, an effect is about to happen
+	acted(look bool) bool           // it has happened, or was declined
+	answered(look bool, status int) // the answer, that it has happened or what else came of it, is on its way to the worker
+	slowly(*http.Request)           // returns when a lease that was not renewed would have passed
 }
 
 func (u *upstream) handler() http.Handler {
@@ -67,7 +67,7 @@ func (u *upstream) look(w http.ResponseWriter) {
 		answer(w, http.StatusNotFound, map[string]string{"error": "nothing has happened here"})
 		return
 	}
-	u.watch.answered(true)
+	u.watch.answered(true, http.StatusOK)
 	u.receipt(w, http.StatusOK, receipt)
 }
 
@@ -88,15 +88,21 @@ func (u *upstream) act(w http.ResponseWriter, r *http.Request) {
 	if u.scenario == Slow && stumbles {
 		u.watch.slowly(r)
 	}
-	u.watch.answered(false)
+	status, what := http.StatusCreated, ""
 	switch {
 	case u.scenario == Declines:
-		answer(w, http.StatusPaymentRequired, map[string]string{"error": "declined"})
-	case receipt == "":
-		answer(w, http.StatusServiceUnavailable, map[string]string{"error": "try again"})
-	default:
-		u.receipt(w, http.StatusCreated, receipt)
+		status, what = http.StatusPaymentRequired, "declined"
+	case u.scenario == Fails && stumbles:
+		status, what = http.StatusServiceUnavailable, "try again"
+	case u.scenario == Falters && stumbles:
+		status, what = http.StatusInternalServerError, "something broke"
 	}
+	u.watch.answered(false, status)
+	if what != "" {
+		answer(w, status, map[string]string{"error": what})
+		return
+	}
+	u.receipt(w, status, receipt)
 }
 
 // stumbles is true once.

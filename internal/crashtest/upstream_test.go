@@ -14,7 +14,7 @@ type onlooker struct{ slow int }
 
 func (*onlooker) arrived(bool) bool      { return true }
 func (*onlooker) acted(bool) bool        { return true }
-func (*onlooker) answered(bool)          {}
+func (*onlooker) answered(bool, int)     {}
 func (o *onlooker) slowly(*http.Request) { o.slow++ }
 
 func TestUpstream(t *testing.T) {
@@ -31,6 +31,8 @@ func TestUpstream(t *testing.T) {
 		{Slow, false, "POST: POST:", "201 201", 2},
 		{Declines, false, "POST: POST: GET:", "402 402 404", 0},
 		{Fails, false, "POST: GET: POST: GET:", "503 404 201 200", 1},
+		{Falters, false, "POST: GET: POST:", "500 200 201", 2},
+		{Falters, true, "POST:a POST:a", "500 201", 1},
 		{Drops, false, "POST: GET: HEAD:", "0 200 200", 1},
 		{Drops, true, "POST:a POST:a", "0 201", 1},
 	} {

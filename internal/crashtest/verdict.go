@@ -37,11 +37,15 @@ type Evidence struct {
 	Takeovers      int      `json:"takeovers"`       // that were granted
 	BlindTakeovers int      `json:"blind_takeovers"` // of them without a look at the upstream
 	Renewed        int      `json:"renewed"`
-	InDoubt        []string `json:"in_doubt"` // keys that were, or were still held, at the end
-	MadeUp         int      `json:"made_up"`  // responses recorded that the upstream had not given
-	Lapsed         int      `json:"lapsed"`   // records by a worker whose lease had passed under it
-	Repeated       int      `json:"repeated"` // effects asked for although the response was recorded
-	Torn           bool     `json:"torn"`     // the file holds something else than the rows
+	InDoubt        []string `json:"in_doubt"`   // keys that were, or were still held, at the end
+	MadeUp         int      `json:"made_up"`    // responses recorded that the upstream had not given
+	Lapsed         int      `json:"lapsed"`     // renewals and records by a worker whose lease had passed under it
+	Unreserved     int      `json:"unreserved"` // effects begun by a worker that held no lease
+	Overdue        int      `json:"overdue"`    // effects begun after the lease had passed
+	Shared         int      `json:"shared"`     // calls under a key that other tasks have too
+	Repeated       int      `json:"repeated"`   // effects asked for although the response was recorded
+	Torn           bool     `json:"torn"`       // the file holds something else than the rows
+	Seconds        float64  `json:"seconds"`    // that it took
 	Reads          int      `json:"-"`
 
 	fault error // of the crash test itself
@@ -58,6 +62,8 @@ func judge(c Case, e *Evidence, due int, patience time.Duration) (Verdict, strin
 		return Duplicate, "the upstream was asked again although its answer was recorded"
 	case e.Torn:
 		return Lost, "the file holds something else than the rows"
+	case c.Handler == HTTPCall && e.Shared > 0:
+		return Lost, "the key is that of the process instance or execution: another task of it would be taken for done"
 	case e.Ended == completed && e.Effects < due:
 		return Lost, "the task was completed, and the effect never happened"
 	case e.Ended == open && len(e.InDoubt) == 0 && e.Crashes > 0:
@@ -88,6 +94,10 @@ func hidden(c Case, e *Evidence) string {
 		return "the key was taken over without asking the upstream whether the effect had happened"
 	case (c.Handler == HTTPCall || c.Handler == HTTPCallKeyed) && e.MadeUp > 0:
 		return "a response was recorded that the upstream had not given"
+	case c.Handler == HTTPCall && e.Unreserved > 0:
+		return "the effect was begun without a lease: two workers at once would both have it happen"
+	case c.Handler == HTTPCall && e.Overdue > 0:
+		return "the effect was begun after the lease had passed, when another may have looked and found that it had not happened"
 	case c.Scenario == Slow && e.Lapsed > 0:
 		return "the lease passed during the effect and was not renewed: meanwhile the key was in doubt, for anyone to take over"
 	}

@@ -40,6 +40,10 @@ func TestJudge(t *testing.T) {
 		{"blind", plain, Evidence{Ended: completed, Effects: 1, BlindTakeovers: 1}, Hidden},
 		{"blind where it may be repeated", Case{HTTPCallKeyed, Plain, AfterEffect}, Evidence{Ended: completed, Effects: 1, BlindTakeovers: 1}, Pass},
 		{"made up", plain, Evidence{Ended: completed, Effects: 1, MadeUp: 1}, Hidden},
+		{"begun without a lease", plain, Evidence{Ended: completed, Effects: 1, Unreserved: 1}, Hidden},
+		{"where it may be repeated", Case{HTTPCallKeyed, Plain, AfterEffect}, Evidence{Ended: completed, Effects: 1, Unreserved: 1}, Pass},
+		{"begun too late", plain, Evidence{Ended: completed, Effects: 1, Overdue: 1}, Hidden},
+		{"of the instance", plain, Evidence{Ended: completed, Effects: 1, Shared: 1}, Lost},
 		{"lapsed", Case{HTTPCall, Slow, NoKill}, Evidence{Ended: completed, Effects: 1, Lapsed: 1}, Hidden},
 		{"lapsed on a slow machine", plain, Evidence{Ended: completed, Effects: 1, Lapsed: 1}, Pass},
 		{"declined", Case{HTTPCall, Declines, NoKill}, Evidence{Ended: errored}, Pass},
@@ -74,7 +78,7 @@ func sample() *Report {
 	cases := []Case{{"own", Plain, NoKill}, {"own", Plain, AfterEffect}, {"own", Plain, AfterReserve}, {HTTPCall, Plain, AfterEffect}}
 	return report(cases, []Evidence{
 		{Ended: completed, Effects: 2},
-		{Ended: completed, Effects: 3, Killed: true},
+		{Ended: completed, Effects: 3, Killed: true, Seconds: 0.25},
 		{Ended: completed, Effects: 2},
 		{Effects: 1, Killed: true, InDoubt: []string{"a/0"}},
 	}, time.Second, 1500*time.Millisecond)
@@ -116,18 +120,42 @@ func TestReport(t *testing.T) {
 	var suite struct {
 		Tests    int `xml:"tests,attr"`
 		Failures int `xml:"failures,attr"`
+		Skipped  int `xml:"skipped,attr"`
 		Cases    []struct {
 			Name    string `xml:"name,attr"`
+			Time    string `xml:"time,attr"`
+			Skipped *struct {
+				Message string `xml:"message,attr"`
+			} `xml:"skipped"`
 			Failure *struct {
 				Message string `xml:"message,attr"`
 			} `xml:"failure"`
 		} `xml:"testcase"`
 	}
-	if err := xml.Unmarshal(junit.Bytes(), &suite); err != nil || suite.Tests != 4 || suite.Failures != 1 || len(suite.Cases) != 4 {
+	if err := xml.Unmarshal(junit.Bytes(), &suite); err != nil || suite.Tests != 4 || suite.Failures != 1 || suite.Skipped != 1 || len(suite.Cases) != 4 {
 		t.Fatalf("%v\n%s", err, junit.String())
 	}
-	if c := suite.Cases[1]; c.Failure == nil || c.Failure.Message != "the effect happened 3 times" || suite.Cases[0].Failure != nil {
+	if c := suite.Cases[2]; c.Skipped == nil || !strings.Contains(c.Skipped.Message, "not killed") {
+		t.Errorf("a point that was not reached: %s", junit.String())
+	}
+	if c := suite.Cases[1]; c.Time != "0.250" || c.Skipped != nil || c.Failure == nil || c.Failure.Message != "the effect happened 3 times" || suite.Cases[0].Failure != nil {
 		t.Errorf("%s", junit.String())
+	}
+}
+
+// A proxy in the environment is not for what runs on loopback.
+func TestWorkersCallWithoutAProxy(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ upper, lower, want string }{
+		{"", "", "NO_PROXY=127.0.0.1 no_proxy=127.0.0.1"},
+		{"a.example", "", "NO_PROXY=a.example,127.0.0.1 no_proxy=a.example,127.0.0.1"},
+		{"a.example", "b.example,c.example", "NO_PROXY=a.example,127.0.0.1 no_proxy=b.example,c.example,127.0.0.1"},
+		{"", "*", "NO_PROXY=* no_proxy=*"},
+	} {
+		got := strings.Join(direct(func(name string) string { return map[string]string{"NO_PROXY": c.upper, "no_proxy": c.lower}[name] }), " ")
+		if got != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 	"strings"
 )
 
-// worker is a running process of the worker, and all that it started: it leads a process group.
+// worker is a running process of the worker, and all that it started: it leads a process group, and those that leave it
+// have its mark.
 type worker struct {
 	cmd    *exec.Cmd
+	mark   string        // a variable of their environment that nobody else has
 	exited chan struct{} // closed when it is gone
 	status string        // then: how it ended
 }
@@ -21,8 +23,8 @@ type worker struct {
 const endedWell = "exit status 0"
 
 // startWorker runs the command until it ends or is killed. Its output goes to the log.
-func startWorker(command, environ []string, log *os.File) (*worker, error) {
-	w := &worker{cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})} //nolint:noctx // kill ends it, with its group
+func startWorker(command, environ []string, mark string, log *os.File) (*worker, error) {
+	w := &worker{cmd: exec.Command(command[0], command[1:]...), mark: mark, exited: make(chan struct{})} //nolint:noctx // kill ends it, with its group
 	w.cmd.Env, w.cmd.Stdout, w.cmd.Stderr = environ, log, log
 	w.cmd.SysProcAttr = processAttributes()
 	started := make(chan error)
@@ -41,6 +43,7 @@ func startWorker(command, environ []string, log *os.File) (*worker, error) {
 			w.status = endedWell
 		}
 		killGroup(w.cmd.Process.Pid) // what it started and left
+		killMarked(w.mark)
 		close(w.exited)
 	}()
 	if err := <-started; err != nil {
@@ -54,7 +57,7 @@ func (w *worker) kill() {
 	select {
 	case <-w.exited:
 	default:
-		killGroup(w.cmd.Process.Pid)
+		killTree(w.cmd.Process.Pid)
 		<-w.exited
 	}
 }
