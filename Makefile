@@ -6,6 +6,9 @@ FUZZTIME ?= 10s
 TESTFLAGS ?=
 # Flags of the benchmark, such as BENCHFLAGS=-short.
 BENCHFLAGS ?=
+# What draws the faults of make robustness, and for how long they come.
+SEED     ?= 1
+DURATION ?= 2m
 COMPOSE  := $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 TOOL     := $(GO) tool -modfile=tools/go.mod
 
@@ -16,7 +19,7 @@ RELEASE  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/idemstore
@@ -44,6 +47,14 @@ test-deps:
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZTIME (10s)
 	scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: robustness
+robustness: test-deps ## Break everything around the service for DURATION (2m), drawn from SEED (1), and judge it
+	$(GO) test ./robustness -run 'TestRobustness$$' -count=1 -timeout 0 -v -seed $(SEED) -duration $(DURATION)
+
+.PHONY: robustness-broken
+robustness-broken: test-deps ## Break the service itself, in each way that is known, and see it caught
+	$(GO) test ./robustness -run TestBrokenBuildsAreCaught -count=1 -timeout 0 -v -seed $(SEED) -breaks all
 
 .PHONY: bench
 bench: test-deps ## Measure it beside pgbench, some five minutes (BENCHFLAGS=-short: one)

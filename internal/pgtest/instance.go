@@ -2,8 +2,12 @@ package pgtest
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // An Instance is a server of one test's own, to be stopped and started under the feet of what uses it. Unlike the shared server it keeps
@@ -76,4 +80,17 @@ func (i *Instance) Kill() error { return i.postmaster.stop(syscall.SIGKILL) }
 func (i *Instance) Shutdown() error { return i.postmaster.stop(syscall.SIGINT) }
 
 // Start brings a stopped server back on the same port with the same data, and returns when it answers.
-func (i *Instance) Start() error { return i.postmaster.start(context.Background()) }
+func (i *Instance) Start() error {
+	deadline := time.Now().Add(startPatience)
+	for {
+		err := i.postmaster.start(context.Background())
+		// After Kill it exits again until those that were left behind have seen that they were.
+		if !errors.Is(err, errExited) || time.Now().After(deadline) {
+			return err
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// Log is what the server has written to its log so far, in all its lives.
+func (i *Instance) Log() ([]byte, error) { return os.ReadFile(filepath.Join(i.postmaster.dir, "log")) }

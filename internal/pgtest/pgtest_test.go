@@ -90,8 +90,8 @@ func TestServerComesBackWithItsData(t *testing.T) {
 	t.Parallel()
 	instance := Server(t)
 	mustExec(t, instance.URL(), "CREATE TABLE kept ()")
-	for range 2 {
-		if err := instance.Stop(); err != nil {
+	for _, end := range []func() error{instance.Stop, instance.Kill, instance.Stop} {
+		if err := end(); err != nil {
 			t.Fatal(err)
 		}
 		if err := execute(t.Context(), instance.URL(), "SELECT 1"); err == nil {
@@ -106,6 +106,9 @@ func TestServerComesBackWithItsData(t *testing.T) {
 	}
 	if got := query(t, instance.URL(), "SHOW fsync"); got != "on" {
 		t.Errorf("fsync is %s", got)
+	}
+	if log, err := instance.Log(); err != nil || strings.Count(string(log), "database system is ready") != 4 {
+		t.Errorf("the log of four lives: %v\n%s", err, log)
 	}
 }
 

@@ -31,7 +31,7 @@ func (p *process) prepare(cmd *exec.Cmd) error {
 
 // launch starts a command that goes on by itself.
 func (p *process) launch(cmd *exec.Cmd) error {
-	log, err := os.Create(filepath.Join(p.dir, "log"))
+	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // one log for all its lives
 	if err != nil {
 		return err
 	}
