@@ -44,6 +44,7 @@ type crashtestCmd struct {
 	Patience      time.Duration        `default:"30s" help:"How long one case may take, beside the time that the worker takes to start."`
 	StartTimeout  time.Duration        `default:"10s" help:"How long the worker may take from its start to its first fetch-and-lock."`
 	LogDir        string               `type:"path" placeholder:"DIR" help:"Keep the worker's output here, a file a case."`
+	Elsewhere     bool                 `name:"effects-elsewhere" help:"The effects of your own handlers cannot be seen from here, and you count them yourself."`
 	Command       []string             `arg:"" help:"The command that starts the worker."`
 }
 
@@ -98,7 +99,7 @@ func (c *crashtestCmd) Run(e *env) error {
 	opts := crashtest.Options{
 		Command: c.Command, Handlers: c.Handler, Variables: variables, Points: c.Point, Scenarios: c.Scenario,
 		Parallel: c.Parallel, LockTTL: c.LockTTL, MaxLease: c.MaxLease, Settle: c.Settle, Patience: c.Patience,
-		StartTimeout: c.StartTimeout, LogDir: c.LogDir, Progress: tell,
+		StartTimeout: c.StartTimeout, LogDir: c.LogDir, Elsewhere: c.Elsewhere, Progress: tell,
 	}
 	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGHUP) // a terminal that is closed leaves no worker behind
 	defer stop()

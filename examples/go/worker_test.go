@@ -50,7 +50,7 @@ type result struct {
 func crashtest(t *testing.T, handler string, environ []string, variables map[string]string) (tasks int, killed map[string]bool) {
 	t.Helper()
 	logs := t.TempDir()
-	args := []string{"crashtest", "--output", "json", "--parallel", "4", "--settle", "15s", "--patience", "90s", "--start-timeout", "30s", "--log-dir", logs, "--scenario", "plain", "--handler", handler}
+	args := []string{"crashtest", "--output", "json", "--parallel", "4", "--settle", "15s", "--patience", "90s", "--start-timeout", "30s", "--log-dir", logs, "--scenario", "plain", "--effects-elsewhere", "--handler", handler}
 	for name, value := range variables {
 		args = append(args, "--variable", name+"="+value)
 	}

@@ -228,6 +228,18 @@ func TestOtherHandlers(t *testing.T) {
 	}
 }
 
+// Whoever counts effects himself is not asked for them.
+func TestEffectsElsewhere(t *testing.T) {
+	t.Parallel()
+	opts := options(t, pretends)
+	opts.Handlers, opts.Points, opts.Elsewhere = []string{"mail.send"}, []crashtest.Point{crashtest.BeforeReserve}, true
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if report, err := crashtest.Run(ctx, opts); err != nil || report.Verdicts[crashtest.Pass] == 0 {
+		t.Errorf("%v, %+v", err, report)
+	}
+}
+
 // A test that cannot be made says why in a line, at once.
 func TestCannotBeMade(t *testing.T) {
 	t.Parallel()
