@@ -42,6 +42,7 @@ var models = map[string]reflect.Type{
 	"OfferedResponse":     reflect.TypeFor[api.OfferedResponse](),
 	"OtherAttempt":        reflect.TypeFor[api.OtherAttempt](),
 	"OwnerCounts":         reflect.TypeFor[api.OwnerCounts](),
+	"HeldKey":             reflect.TypeFor[api.HeldKey](),
 	"OwnerReleaseRequest": reflect.TypeFor[api.OwnerReleaseRequest](),
 	"OwnerReleaseResult":  reflect.TypeFor[api.OwnerReleaseResult](),
 	"OwnerReleased":       reflect.TypeFor[api.OwnerReleased](),
