@@ -34,7 +34,7 @@ func Tell(ctx context.Context, caller string, outcome idem.Code, err error) {
 
 // ExportEvents answers with all events that a query asks for, as CSV. After an error nothing was sent.
 func (s *Server) ExportEvents(w http.ResponseWriter, r *http.Request, q idem.EventQuery) error {
-	leave, ok := enter(s.exports)
+	leave, ok := enter(s.reads, s.exports)
 	if !ok {
 		return idem.ErrBusy
 	}

@@ -42,13 +42,22 @@ func (s *Server) reading(w http.ResponseWriter, r *http.Request, understood erro
 	}
 }
 
-// enter takes a place in a room that is not full.
-func enter(room chan struct{}) (leave func(), ok bool) {
-	select {
-	case room <- struct{}{}:
-		return func() { <-room }, true
-	default:
-		return nil, false
+// enter takes a place in each of these rooms, or in none where one of them is full.
+func enter(rooms ...chan struct{}) (leave func(), ok bool) {
+	for i, room := range rooms {
+		select {
+		case room <- struct{}{}:
+		default:
+			vacate(rooms[:i])
+			return nil, false
+		}
+	}
+	return func() { vacate(rooms) }, true
+}
+
+func vacate(rooms []chan struct{}) {
+	for _, room := range rooms {
+		<-room
 	}
 }
 

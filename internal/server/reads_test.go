@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -216,6 +217,11 @@ func TestReadsAreFew(t *testing.T) {
 			}
 			if most < 16 {
 				s.get(t, "/v1/events?kind=resolved").ok() // others are served beside them
+			}
+			// What is mounted beside the API shares the room.
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			if err := s.server.ExportEvents(httptest.NewRecorder(), r, idem.EventQuery{Kind: idem.EventResolved}); !errors.Is(err, idem.ErrBusy) {
+				t.Errorf("one export too many: %v", err)
 			}
 			close(wait)
 			for range most {
