@@ -79,11 +79,6 @@ func (p *postgres) load(rows int, id func() string, upTo time.Time) error {
 	}
 	var errs strings.Builder
 	cmd.Stderr = &errs
-	// A row that was reserved small and recorded in place leaves five to a page; whole ones, loaded at the table's own
-	// fillfactor, would leave two.
-	if err := p.psql("ALTER TABLE entries SET (fillfactor = 60)"); err != nil {
-		return err
-	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -109,7 +104,7 @@ func (p *postgres) load(rows int, id func() string, upTo time.Time) error {
 	if err != nil {
 		return err
 	}
-	for _, sql := range []string{"ALTER TABLE entries SET (fillfactor = 20)", "VACUUM (ANALYZE, FREEZE) entries", "CHECKPOINT"} {
+	for _, sql := range []string{"VACUUM (ANALYZE, FREEZE) entries", "CHECKPOINT"} {
 		if err := p.psql(sql); err != nil {
 			return err
 		}

@@ -27,16 +27,17 @@ func main() {
 	profile := flag.String("cpuprofile", "", "file for a CPU profile of the load generator")
 	rows := flag.Int("grow", 0, "instead, measure pairs and replays at no rows and at so many")
 	purge := flag.Int("purge", 0, "instead, measure reserves at half load without and with so many expired rows being purged")
-	against := flag.String("against", "", "only drive pairs, at 64 connections, against the service at this host:port on loopback, to profile it")
-	batch := flag.Int("batch", 0, "with -against: in batches of so many, at 8 connections")
+	against := flag.String("against", "", "only drive pairs against the service at this host:port on loopback, to profile it")
+	connections := flag.Int("connections", 64, "with -against: so many")
+	batch := flag.Int("batch", 0, "with -against: in batches of so many")
 	flag.Parse()
 	if *against != "" {
 		b := &bench{service: &service{address: *against}}
-		next, connections := pair, 64
+		next := pair
 		if *batch > 0 {
-			next, connections = batches(*batch), 8
+			next = batches(*batch)
 		}
-		r, err := b.run(connections, time.Duration(*seconds)*time.Second, 0, next)
+		r, err := b.run(*connections, time.Duration(*seconds)*time.Second, 0, next)
 		fmt.Printf("%.0f pairs/s  p50 %s  p99 %s\n", r.ops, r.p50, r.p99)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)

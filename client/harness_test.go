@@ -68,7 +68,7 @@ func open() (*service, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	keeper := store.NewBatcher(backend, idem.DefaultPolicy)
+	keeper := store.NewBatcher(backend, idem.DefaultPolicy, store.Lanes(backend))
 	s.server = server.New(keeper, backend, &server.Tokens{}, zerolog.Nop(), server.Config{
 		MaxBodyBytes: 4096, KeyTemplate: server.DefaultKeyTemplate, DeniedHeaders: server.DefaultDeniedHeaders,
 	})

@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(backend.Close)
-	keeper := store.NewBatcher(backend, idem.DefaultPolicy)
+	keeper := store.NewBatcher(backend, idem.DefaultPolicy, store.Lanes(backend))
 	t.Cleanup(keeper.Close)
 	w := &world{
 		tasks: make(map[string][]map[string]any), reports: make(map[string]string), effects: make(map[string]int),

@@ -197,7 +197,7 @@ func startOwnStore(ctx context.Context) (*ownStore, error) {
 		backend.Close()
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	keeper := store.NewBatcher(backend, idem.Policy{Retention: time.Hour, InDoubtRetention: minInDoubtRetention})
+	keeper := store.NewBatcher(backend, idem.Policy{Retention: time.Hour, InDoubtRetention: minInDoubtRetention}, store.Lanes(backend))
 	api := server.New(keeper, backend, tokens, zerolog.Nop(), server.Config{
 		MaxBodyBytes: server.DefaultMaxBodyBytes, KeyTemplate: server.DefaultKeyTemplate, DeniedHeaders: server.DefaultDeniedHeaders,
 	})

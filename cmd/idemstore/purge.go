@@ -54,7 +54,7 @@ func (c *purgeCmd) Run(e *env) error {
 	if err := backend.Ready(e.ctx); err != nil {
 		return err
 	}
-	keeper := store.NewBatcher(backend, idem.DefaultPolicy) // it only tells of ends, which the policy has no part in
+	keeper := store.NewBatcher(backend, idem.DefaultPolicy, store.Lanes(backend)) // it only tells of ends, which the policy has no part in
 	defer keeper.Close()
 
 	told := time.Now()

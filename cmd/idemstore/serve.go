@@ -133,7 +133,7 @@ func (v *service) run(ctx context.Context) error {
 	if err := v.checkStore(ctx); err != nil {
 		return err
 	}
-	batcher := store.NewBatcher(v.metrics.Store(v.backend), v.policy)
+	batcher := store.NewBatcher(v.metrics.Store(v.backend), v.policy, store.Lanes(v.backend))
 	v.measure(v.metrics, batcher)
 	v.tracing.rounds(batcher)
 	v.keeper = batcher

@@ -76,7 +76,7 @@ func start(t testing.TB, c setup) *service {
 		t.Fatal(err)
 	}
 	t.Cleanup(backend.Close)
-	batcher := store.NewBatcher(backend, idem.DefaultPolicy)
+	batcher := store.NewBatcher(backend, idem.DefaultPolicy, store.Lanes(backend))
 	t.Cleanup(batcher.Close)
 	now := func() time.Time { return time.Now().Add(time.Duration(s.later.Load())) }
 	s.tally = console.NewTally(batcher, now)

@@ -31,7 +31,7 @@ func newStore(t *testing.T) (s crashtest.Store, reader string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(backend.Close)
-	keeper := store.NewBatcher(backend, idem.Policy{Retention: time.Hour, InDoubtRetention: 24 * time.Hour})
+	keeper := store.NewBatcher(backend, idem.Policy{Retention: time.Hour, InDoubtRetention: 24 * time.Hour}, store.Lanes(backend))
 	t.Cleanup(keeper.Close)
 	worker, first, err := server.NewToken("worker", []server.Role{server.RoleWorker})
 	if err != nil {

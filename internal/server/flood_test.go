@@ -120,7 +120,7 @@ func TestAFloodEnds(t *testing.T) {
 	}
 	t.Cleanup(backend.Close)
 	g := &gate{Store: backend}
-	batcher := store.NewBatcher(g, idem.DefaultPolicy)
+	batcher := store.NewBatcher(g, idem.DefaultPolicy, 2)
 	t.Cleanup(batcher.Close)
 	s := start(t, setup{keeper: batcher})
 	var body bytes.Buffer

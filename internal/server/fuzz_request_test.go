@@ -26,7 +26,7 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(backend.Close)
-	batcher := store.NewBatcher(backend, idem.DefaultPolicy)
+	batcher := store.NewBatcher(backend, idem.DefaultPolicy, store.Lanes(backend))
 	f.Cleanup(batcher.Close)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var log bytes.Buffer

@@ -126,7 +126,7 @@ func start(t testing.TB, c setup) *service {
 			t.Fatal(err)
 		}
 		t.Cleanup(backend.Close)
-		s.batcher = store.NewBatcher(backend, idem.DefaultPolicy)
+		s.batcher = store.NewBatcher(backend, idem.DefaultPolicy, store.Lanes(backend))
 		t.Cleanup(s.batcher.Close)
 		c.keeper = s.batcher
 		if c.reader == nil {

@@ -48,7 +48,7 @@ func TestRequestIDsReachTheTrailAndTheLog(t *testing.T) {
 	}
 	t.Cleanup(backend.Close)
 	w := &witness{Store: backend}
-	batcher := store.NewBatcher(w, idem.DefaultPolicy)
+	batcher := store.NewBatcher(w, idem.DefaultPolicy, 2)
 	t.Cleanup(batcher.Close)
 	s := start(t, setup{keeper: batcher})
 	k, other := s.key(t), s.key(t)

@@ -14,12 +14,15 @@ import (
 // Commands that arrive while a round is in flight form the next one. There is no timer: a lone command waits for
 // nobody. A caller that leaves does not cancel its round: what was decided is committed, and its retry finds it.
 //
-// There is one lane of rounds: two and three were measured, and slower on two cores.
+// As a rule there is one lane, in which one round follows the other, because larger rounds cost less. Only where more
+// commands wait than a round is the better for, another lane is opened beside it, and ends when they are less. Lanes are
+// to each other what replicas are.
 type Batcher struct {
 	store idem.Store
 	watch watchers
-	lane  lane
-	done  sync.WaitGroup
+	judge judge
+	queue queue
+	lanes sync.WaitGroup
 
 	// Told is called after each round, and Traced before it, if they are set: before the first command comes.
 	Told func(Round)
@@ -34,53 +37,46 @@ type Round struct {
 	Took   time.Duration
 }
 
-// Queue is what waits, and how much of it there may be.
-type Queue struct {
-	Commands, MaxCommands int
-	Bytes, MaxBytes       int   // of responses
-	Refused               int64 // commands, so far, because it was full
-}
-
-// Limits of what waits and of what is carried out at once.
-const (
-	maxRound      = 1000      // commands
-	maxRoundBytes = 8 << 20   // of responses
-	maxQueue      = 20_000    // commands
-	maxQueueBytes = 128 << 20 // of responses
-)
-
-// NewBatcher starts group commit over a store. Close ends it.
-func NewBatcher(s idem.Store, policy idem.Policy) *Batcher {
+// NewBatcher starts group commit over a store, in so many lanes at most. Close ends it.
+func NewBatcher(s idem.Store, policy idem.Policy, lanes int) *Batcher {
 	b := &Batcher{store: s}
-	b.lane.judge = judge{store: s, policy: policy, clock: &clock{}, watch: &b.watch, recent: &recent{}}
-	b.lane.more.L = &b.lane.mu
-	b.done.Go(b.run)
+	b.queue = queue{maxLanes: lanes, deep: deep, open: func() { b.lanes.Go(b.lane) }}
+	b.judge = judge{store: s, policy: policy, clock: &clock{}, watch: &b.watch, recent: &recent{}}
 	return b
 }
 
 // Close carries out what waits and stops. Commands that come later are refused with ErrUnavailable.
 func (b *Batcher) Close() {
-	b.lane.close()
-	b.done.Wait()
+	b.queue.close()
+	b.lanes.Wait()
+	b.judge.apart.Wait()
 }
 
-// run carries out one round after the other.
-func (b *Batcher) run() {
-	defer b.lane.judge.apart.Wait()
+// lane carries out one round after the other, until the queue has none for it.
+func (b *Batcher) lane() {
 	var waited []time.Duration
-	for calls := b.lane.take(); len(calls) > 0; calls = b.lane.take() {
-		taken := time.Now()
-		waited = waited[:0]
-		for _, c := range calls {
-			waited = append(waited, taken.Sub(c.group.begun))
-		}
-		ctx, end := b.trace(calls)
-		_ = b.lane.judge.round(ctx, calls) // every caller has been told
-		end()
-		if b.Told != nil {
-			b.Told(Round{Waited: waited, Took: time.Since(taken)})
+	for calls := b.queue.take(); len(calls) > 0; calls = b.queue.take() {
+		for len(calls) > 0 {
+			n := round(calls)
+			waited = b.carryOut(calls[:n:n], waited[:0])
+			calls = calls[n:]
 		}
 	}
+}
+
+// carryOut is one round. It returns how long each call has waited for it.
+func (b *Batcher) carryOut(calls []*call, waited []time.Duration) []time.Duration {
+	taken := time.Now()
+	for _, c := range calls {
+		waited = append(waited, taken.Sub(c.group.begun))
+	}
+	ctx, end := b.trace(calls)
+	_ = b.judge.round(ctx, calls) // every caller has been told
+	end()
+	if b.Told != nil {
+		b.Told(Round{Waited: waited, Took: time.Since(taken)})
+	}
+	return waited
 }
 
 func (b *Batcher) trace(calls []*call) (context.Context, func()) {
@@ -95,12 +91,7 @@ func (b *Batcher) trace(calls []*call) (context.Context, func()) {
 }
 
 // Queue says what waits now.
-func (b *Batcher) Queue() Queue {
-	l := &b.lane
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return Queue{Commands: len(l.queue), MaxCommands: maxQueue, Bytes: l.bytes, MaxBytes: maxQueueBytes, Refused: l.refused}
-}
+func (b *Batcher) Queue() Queue { return b.queue.now() }
 
 // Ready implements idem.Keeper.
 func (b *Batcher) Ready(ctx context.Context) error { return b.store.Ready(ctx) }
@@ -111,7 +102,7 @@ func (b *Batcher) Watch(taskID string) (<-chan struct{}, func()) { return b.watc
 // Do implements idem.Keeper.
 func (b *Batcher) Do(ctx context.Context, cmds ...idem.Command) []idem.Result {
 	g := newGroup(ctx, cmds)
-	if err := b.lane.add(g.calls); err != nil {
+	if err := b.queue.add(g.calls); err != nil {
 		for _, c := range g.calls {
 			c.fail(err)
 		}
@@ -186,64 +177,4 @@ func (c *call) weight() int {
 		return weight(cmd.Response)
 	}
 	return 0
-}
-
-// lane is the queue, and who carries out what is taken from it.
-type lane struct {
-	judge judge
-
-	mu      sync.Mutex
-	more    sync.Cond
-	queue   []*call
-	bytes   int
-	refused int64
-	closed  bool
-}
-
-func (l *lane) add(calls []*call) error {
-	bytes := 0
-	for _, c := range calls {
-		bytes += c.weight()
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.closed:
-		return idem.ErrUnavailable
-	case len(l.queue)+len(calls) > maxQueue || l.bytes > 0 && l.bytes+bytes > maxQueueBytes:
-		l.refused += int64(len(calls))
-		return idem.ErrBusy
-	}
-	l.queue = append(l.queue, calls...)
-	l.bytes += bytes
-	l.more.Signal()
-	return nil
-}
-
-// take waits for commands and returns the next round of them, in the order in which they came; none when it is over.
-func (l *lane) take() []*call {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.queue) == 0 && !l.closed {
-		l.more.Wait()
-	}
-	n, bytes := 0, 0
-	for n < len(l.queue) && n < maxRound && bytes < maxRoundBytes {
-		bytes += l.queue[n].weight()
-		n++
-	}
-	round := l.queue[:n:n]
-	l.queue = l.queue[n:]
-	if len(l.queue) == 0 {
-		l.queue = nil
-	}
-	l.bytes -= bytes
-	return round
-}
-
-func (l *lane) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	l.more.Signal()
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,7 @@ func TestRoundsAreTold(t *testing.T) {
 		begun <- struct{}{}
 		<-goOn
 		return real.Swap(ctx, c)
-	}}, idem.DefaultPolicy)
+	}}, idem.DefaultPolicy, 1)
 	var mu sync.Mutex
 	var told []Round
 	var callers []int
@@ -85,7 +86,7 @@ func TestTheQueueCountsWhomItSendsAway(t *testing.T) {
 	b := NewBatcher(&faulty{backend, func(ctx context.Context, c []idem.Change, real idem.Store) ([]bool, time.Time, error) {
 		<-goOn
 		return real.Swap(ctx, c)
-	}}, idem.DefaultPolicy)
+	}}, idem.DefaultPolicy, 1)
 	t.Cleanup(b.Close)
 	defer close(goOn)
 	many := make([]idem.Command, maxQueue+1)
@@ -97,5 +98,112 @@ func TestTheQueueCountsWhomItSendsAway(t *testing.T) {
 	}
 	if q := b.Queue(); q.Refused != maxQueue+1 || q.Commands != 0 {
 		t.Errorf("the queue is %+v", q)
+	}
+}
+
+// Another lane is opened for what is deep, and no sooner; it ends when what waits is less.
+func TestLanesOpenForWhatIsDeep(t *testing.T) {
+	t.Parallel()
+	goOn, begun := make(chan struct{}), make(chan int, 100)
+	backend := openTest(t, "sqlite::memory:", new(atomic.Int64))
+	b := NewBatcher(&faulty{backend, func(ctx context.Context, c []idem.Change, real idem.Store) ([]bool, time.Time, error) {
+		begun <- len(c)
+		<-goOn
+		return real.Swap(ctx, c)
+	}}, idem.DefaultPolicy, 2)
+	t.Cleanup(b.Close)
+	var all sync.WaitGroup
+	send := func(n int) {
+		before := b.Queue()
+		for range n {
+			all.Go(func() {
+				if r := b.Do(t.Context(), reserve(fresh(), "a"))[0]; r.Err != nil {
+					t.Error(r.Err)
+				}
+			})
+		}
+		for deadline := time.Now().Add(10 * time.Second); b.Queue().Commands != before.Commands+n && b.Queue().Lanes == before.Lanes; {
+			if time.Now().After(deadline) {
+				t.Fatalf("the queue is %+v", b.Queue())
+			}
+		}
+	}
+	send(1)
+	if n := <-begun; n != 1 {
+		t.Fatalf("the first round has %d commands", n)
+	}
+	send(deep)
+	if q := b.Queue(); q.Lanes != 1 || q.Commands != deep || len(begun) != 0 {
+		t.Errorf("with %d commands that wait: %+v", deep, q)
+	}
+	send(1)
+	if n := <-begun; n != deep+1 {
+		t.Errorf("the second lane has taken %d commands", n)
+	}
+	send(3 * deep)
+	if q := b.Queue(); q.Lanes != 2 || len(begun) != 0 {
+		t.Errorf("there are %+v, of 2 lanes", q)
+	}
+	close(goOn)
+	all.Wait()
+	for deadline := time.Now().Add(10 * time.Second); b.Queue().Lanes != 0; {
+		if time.Now().After(deadline) {
+			t.Fatalf("with nothing to do: %+v", b.Queue())
+		}
+	}
+}
+
+// Commands that came together are carried out by one lane, so that those on one task follow each other, also where they
+// are too many or too large for one round.
+func TestWhatCameTogetherStaysTogether(t *testing.T) {
+	t.Parallel()
+	together := func(n int) *group {
+		cmds := make([]idem.Command, n)
+		for i := range cmds {
+			cmds[i] = reserve(fresh(), "a")
+		}
+		return newGroup(t.Context(), cmds)
+	}
+	opened := 0
+	q := queue{maxLanes: 3, deep: deep, open: func() { opened++ }}
+	for _, n := range []int{600, 300, 600, maxRound + 500, 1} {
+		if err := q.add(together(n).calls); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if opened != 3 {
+		t.Fatalf("%d lanes were opened", opened)
+	}
+	var taken []int
+	for range 4 {
+		calls := q.take()
+		taken = append(taken, len(calls))
+		for len(calls) > 0 {
+			n := round(calls)
+			if n > maxRound || n == 0 {
+				t.Fatalf("a round of %d", n)
+			}
+			calls = calls[n:]
+		}
+	}
+	if want := []int{900, 600, maxRound + 500, 0}; !slices.Equal(taken, want) {
+		t.Errorf("taken %v, want %v: the last call is another lane's", taken, want)
+	}
+	large := together(40)
+	for _, c := range large.calls {
+		c.cmd = &idem.Record{Response: &idem.Response{HasBody: true, Body: make([]byte, maxRoundBytes/10)}}
+	}
+	if err := q.add(large.calls); err != nil {
+		t.Fatal(err)
+	}
+	q.deep = 0
+	if n := len(q.take()); n != 41 {
+		t.Errorf("taken %d calls", n)
+	}
+	if n := round(large.calls); n != 11 { // the first that reaches the limit is in it
+		t.Errorf("a round of %d calls of %d bytes", n, maxRoundBytes/10)
+	}
+	if now := q.now(); now.Bytes != 0 || now.Commands != 0 {
+		t.Errorf("what is left: %+v", now)
 	}
 }

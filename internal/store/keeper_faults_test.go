@@ -165,7 +165,7 @@ func TestARowLockedForLongerThanTheLease(t *testing.T) {
 			backend := openTest(t, url, new(atomic.Int64))
 			var k idem.Keeper = NewDirect(backend, idem.DefaultPolicy)
 			if grouped {
-				b := NewBatcher(backend, idem.DefaultPolicy)
+				b := NewBatcher(backend, idem.DefaultPolicy, Lanes(backend))
 				t.Cleanup(b.Close)
 				k = b
 			}
@@ -261,7 +261,7 @@ func TestAFloodIsRefused(t *testing.T) {
 	b := NewBatcher(&faulty{backend, func(ctx context.Context, c []idem.Change, real idem.Store) ([]bool, time.Time, error) {
 		<-goOn
 		return real.Swap(ctx, c)
-	}}, idem.DefaultPolicy)
+	}}, idem.DefaultPolicy, 1)
 	t.Cleanup(b.Close)
 	const calls = 2 * maxQueue / maxRound
 	results := make(chan []idem.Result, calls)

@@ -35,8 +35,8 @@ func onEveryKeeper(t *testing.T, test func(k *keeper)) {
 		"SQLite":   func(t *testing.T) string { return "sqlite:" + t.TempDir() + "/idemstore.db" },
 	}
 	for engine, open := range engines {
-		for _, grouped := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/grouped=%v", engine, grouped), func(t *testing.T) {
+		for _, lanes := range []int{0, 1, 4} {
+			t.Run(fmt.Sprintf("%s/lanes=%d", engine, lanes), func(t *testing.T) {
 				t.Parallel()
 				k := &keeper{t: t, url: open(t), shift: new(atomic.Int64)}
 				k.backend = openTest(t, k.url, k.shift)
@@ -45,10 +45,11 @@ func onEveryKeeper(t *testing.T, test func(k *keeper)) {
 					if wrap != nil {
 						s = wrap(s)
 					}
-					if !grouped {
+					if lanes == 0 {
 						return NewDirect(s, idem.DefaultPolicy)
 					}
-					b := NewBatcher(s, idem.DefaultPolicy)
+					b := NewBatcher(s, idem.DefaultPolicy, lanes)
+					b.queue.deep = 0 // all of them, as soon as there is something to carry out
 					t.Cleanup(b.Close)
 					return b
 				}

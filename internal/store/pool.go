@@ -1,6 +1,7 @@
 package store
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,6 +15,16 @@ type Pool struct {
 	Acquired, Waited int64         // so far; Waited: of them, those that found none idle
 	Wait             time.Duration // of those
 	GivenUp          int64         // by callers, before they had one
+}
+
+// Lanes is how many rounds of a backend's are worth having under way at once. Those on SQLite, which has one writer, would only
+// wait for each other.
+func Lanes(b Backend) int {
+	p, ok := b.(*Postgres)
+	if !ok {
+		return 1
+	}
+	return min(int(p.pool.Config().MaxConns), max(2, runtime.GOMAXPROCS(0)/2))
 }
 
 // Pools are a backend's, none where it has no pool.

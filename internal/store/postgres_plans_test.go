@@ -112,7 +112,7 @@ func (x *explained) ask(ctx context.Context, s statement, read func(scanner) err
 var (
 	byIndex    = regexp.MustCompile(`Index (Only )?Scan`)
 	wholeTable = regexp.MustCompile(`Seq Scan on (entries|events)`)
-	sorted     = regexp.MustCompile(`Sort +\(cost`)
+	sorted     = regexp.MustCompile(`(?m)^[ >-]*Sort +\(cost`) // an incremental one only sorts what was reserved at one moment
 )
 
 // took checks the plans of a question that has been answered, and how long it took.

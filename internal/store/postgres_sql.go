@@ -38,7 +38,7 @@ SELECT clock_timestamp(), pg_is_in_recovery(),
 const pgEntries = `
 later AS (
     SELECT c.nth
-    FROM unnest($6::text[], $2::int[]) WITH ORDINALITY AS c (alone, attempt, nth)
+    FROM (SELECT generate_subscripts($2::int[], 1) AS nth, unnest($6::text[]) AS alone, unnest($2::int[]) AS attempt) AS c
     JOIN entries e ON e.task_id = c.alone AND e.attempt > c.attempt
     WHERE e.task_id = ANY ($6::text[])
 ),
@@ -53,16 +53,18 @@ written AS (
         c.state::entry_state, c.reservation_id, c.owner, c.fence, c.handler, c.request_hash, c.explicit, c.task_scope, c.lease_seconds,
         c.reserved_at, c.lease_until, c.dispatched_at, c.recorded_at, c.recorded_by, c.late, c.doubts, c.expires_at, c.more::json,
         c.response_status, c.response_head, c.response_body
-    FROM unnest(
-        $1::text[], $2::int[], $3::bigint[], $4::bigint[], $5::timestamptz[], $6::text[],
-        $7::text[], $8::text[], $9::text[], $10::bigint[], $11::text[], $12::text[], $13::bool[], $14::bool[], $15::int[],
-        $16::timestamptz[], $17::timestamptz[], $18::timestamptz[], $19::timestamptz[], $20::text[], $21::bool[], $22::int[],
-        $23::timestamptz[], $24::text[], $25::int[], $26::bytea[], $27::bytea[])
-    WITH ORDINALITY AS c (
-        task_id, attempt, version, base, before, alone,
-        state, reservation_id, owner, fence, handler, request_hash, explicit, task_scope, lease_seconds,
-        reserved_at, lease_until, dispatched_at, recorded_at, recorded_by, late, doubts, expires_at, more,
-        response_status, response_head, response_body, nth)
+    FROM (SELECT
+        generate_subscripts($2::int[], 1) AS nth,
+        unnest($1::text[]) AS task_id, unnest($2::int[]) AS attempt, unnest($3::bigint[]) AS version, unnest($4::bigint[]) AS base,
+        unnest($5::timestamptz[]) AS before, unnest($6::text[]) AS alone,
+        unnest($7::text[]) AS state, unnest($8::text[]) AS reservation_id, unnest($9::text[]) AS owner, unnest($10::bigint[]) AS fence,
+        unnest($11::text[]) AS handler, unnest($12::text[]) AS request_hash, unnest($13::bool[]) AS explicit,
+        unnest($14::bool[]) AS task_scope, unnest($15::int[]) AS lease_seconds,
+        unnest($16::timestamptz[]) AS reserved_at, unnest($17::timestamptz[]) AS lease_until, unnest($18::timestamptz[]) AS dispatched_at,
+        unnest($19::timestamptz[]) AS recorded_at, unnest($20::text[]) AS recorded_by, unnest($21::bool[]) AS late,
+        unnest($22::int[]) AS doubts, unnest($23::timestamptz[]) AS expires_at, unnest($24::text[]) AS more,
+        unnest($25::int[]) AS response_status, unnest($26::bytea[]) AS response_head, unnest($27::bytea[]) AS response_body
+    ) AS c
     WHERE clock_timestamp() < c.before AND c.nth NOT IN (SELECT nth FROM later)
     ON CONFLICT (task_id, attempt) DO UPDATE SET
         version = excluded.version, state = excluded.state,
@@ -84,8 +86,9 @@ const pgStanding = `
 standing AS (
     SELECT e.task_id, e.attempt
     FROM entries e
-    JOIN unnest($1::text[], $2::int[], $3::bigint[], $4::timestamptz[]) AS s (task_id, attempt, base, before)
-      ON s.task_id = e.task_id AND s.attempt = e.attempt
+    JOIN (SELECT
+        unnest($1::text[]) AS task_id, unnest($2::int[]) AS attempt, unnest($3::bigint[]) AS base, unnest($4::timestamptz[]) AS before
+    ) AS s ON s.task_id = e.task_id AND s.attempt = e.attempt
     WHERE e.task_id = ANY ($1::text[]) -- always found by the index, whatever the join
       AND e.version = s.base AND clock_timestamp() < s.before
 )`
@@ -99,10 +102,12 @@ told AS (
     SELECT
         v.task_id, v.attempt, v.at, v.id, v.fence, v.kind, v.handler, v.owner, v.token, v.request_id, v.detail::json,
         v.response_status, v.response_head, v.response_body
-    FROM unnest(
-        $5::text[], $6::int[], $7::timestamptz[], $8::uuid[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-        $15::text[], $16::int[], $17::bytea[], $18::bytea[])
-    AS v (task_id, attempt, at, id, fence, kind, handler, owner, token, request_id, detail, response_status, response_head, response_body)
+    FROM (SELECT
+        unnest($5::text[]) AS task_id, unnest($6::int[]) AS attempt, unnest($7::timestamptz[]) AS at, unnest($8::uuid[]) AS id,
+        unnest($9::bigint[]) AS fence, unnest($10::text[]) AS kind, unnest($11::text[]) AS handler, unnest($12::text[]) AS owner,
+        unnest($13::text[]) AS token, unnest($14::text[]) AS request_id, unnest($15::text[]) AS detail,
+        unnest($16::int[]) AS response_status, unnest($17::bytea[]) AS response_head, unnest($18::bytea[]) AS response_body
+    ) AS v
     JOIN kept ON kept.task_id = v.task_id AND kept.attempt = v.attempt
 )`
 

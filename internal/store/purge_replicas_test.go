@@ -40,7 +40,7 @@ func share(t *testing.T, p *Purger) {
 // replica is a purger with a store and a keeper of its own, as another process has.
 func (k *keeper) replica() *Purger {
 	b := openTest(k.t, k.url, k.shift)
-	batcher := NewBatcher(b, idem.DefaultPolicy)
+	batcher := NewBatcher(b, idem.DefaultPolicy, Lanes(b))
 	k.t.Cleanup(batcher.Close)
 	return NewPurger(b, batcher, events90)
 }
@@ -232,14 +232,14 @@ func TestPurgeDry(t *testing.T) {
 func TestPurgeInShortTransactions(t *testing.T) {
 	t.Parallel()
 	onEveryKeeper(t, func(k *keeper) {
-		const rows = 2200
+		const rows = 8800
 		body := make([]byte, 3000)
 		var changes []idem.Change
 		for range rows {
 			changes = append(changes, over(nil, recorded(reserved(fresh()), &idem.Response{Status: 200, HasBody: true, Body: body})))
 		}
-		for part := range 4 {
-			if _, _, err := k.backend.Swap(k.t.Context(), changes[part*rows/4:(part+1)*rows/4]); err != nil {
+		for part := range 8 {
+			if _, _, err := k.backend.Swap(k.t.Context(), changes[part*rows/8:(part+1)*rows/8]); err != nil {
 				k.t.Fatal(err)
 			}
 		}

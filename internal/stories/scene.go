@@ -37,7 +37,7 @@ func Open(ctx context.Context) (s *Scene, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Keeper = store.NewBatcher(s.Backend, idem.DefaultPolicy)
+	s.Keeper = store.NewBatcher(s.Backend, idem.DefaultPolicy, store.Lanes(s.Backend))
 	s.Server = server.New(s.Keeper, s.Backend, &s.Tokens, zerolog.Nop(), server.Config{})
 	return s, nil
 }

@@ -1,0 +1,120 @@
+package store
+
+import (
+	"sync"
+
+	"github.com/idemstore/idemstore/internal/idem"
+)
+
+// Queue is what waits, and how much of it there may be.
+type Queue struct {
+	Commands, MaxCommands int
+	Bytes, MaxBytes       int   // of responses
+	Refused               int64 // commands, so far, because it was full
+	Lanes                 int   // that are open
+}
+
+// Limits of what waits and of what is carried out at once.
+const (
+	maxRound      = 1000      // commands
+	maxRoundBytes = 8 << 20   // of responses
+	maxQueue      = 20_000    // commands
+	maxQueueBytes = 128 << 20 // of responses
+
+	// deep is how many commands have to wait for another lane to be worth while. Measured on two cores: from here on a
+	// round costs no less for being larger.
+	deep = 128
+)
+
+// queue is what waits for a lane, and how many lanes there are.
+type queue struct {
+	maxLanes, deep int
+	open           func() // opens a lane
+
+	mu      sync.Mutex
+	calls   []*call
+	bytes   int
+	refused int64
+	lanes   int
+	closed  bool
+}
+
+// add has another lane opened where it is worth while.
+func (q *queue) add(calls []*call) error {
+	bytes := 0
+	for _, c := range calls {
+		bytes += c.weight()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return idem.ErrUnavailable
+	case len(q.calls)+len(calls) > maxQueue || q.bytes > 0 && q.bytes+bytes > maxQueueBytes:
+		q.refused += int64(len(calls))
+		return idem.ErrBusy
+	}
+	q.calls = append(q.calls, calls...)
+	q.bytes += bytes
+	if q.lanes < q.maxLanes && len(q.calls) > q.lanes*q.deep {
+		q.lanes++
+		q.open()
+	}
+	return nil
+}
+
+// take gives a lane what it carries out next, in the order in which it came. Nothing ends the lane.
+//
+// Calls that came together stay together, in one lane: those on one task are to be carried out one after the other.
+func (q *queue) take() []*call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.calls) <= (q.lanes-1)*q.deep {
+		q.lanes--
+		return nil
+	}
+	n, bytes := 0, 0
+	for n < len(q.calls) && bytes < maxRoundBytes {
+		end := n
+		for end < len(q.calls) && q.calls[end].group == q.calls[n].group {
+			bytes += q.calls[end].weight()
+			end++
+		}
+		if n > 0 && end > maxRound {
+			break
+		}
+		n = end
+	}
+	taken := q.calls[:n:n]
+	q.calls = q.calls[n:]
+	if len(q.calls) == 0 {
+		q.calls = nil
+	}
+	for _, c := range taken {
+		q.bytes -= c.weight()
+	}
+	return taken
+}
+
+// round is how many of the calls make a round.
+func round(calls []*call) (n int) {
+	for bytes := 0; n < len(calls) && n < maxRound && bytes < maxRoundBytes; n++ {
+		bytes += calls[n].weight()
+	}
+	return n
+}
+
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+}
+
+func (q *queue) now() Queue {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return Queue{
+		Commands: len(q.calls), MaxCommands: maxQueue, Bytes: q.bytes, MaxBytes: maxQueueBytes, Refused: q.refused,
+		Lanes: q.lanes,
+	}
+}
