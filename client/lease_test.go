@@ -45,7 +45,7 @@ func TestLongEffectIsRenewed(t *testing.T) {
 		}
 		return none
 	}
-	_, err := connect(t, s, client.WithLease(time.Second)).Once(t.Context(), k, func(ctx context.Context, _ client.Grant) (client.Response, error) {
+	_, err := connect(t, s, client.WithLease(3*time.Second)).Once(t.Context(), k, func(ctx context.Context, _ client.Grant) (client.Response, error) {
 		select {
 		case <-third:
 		case <-ctx.Done():
