@@ -31,7 +31,7 @@ type Batcher struct {
 	Traced func(callers []context.Context) (ctx context.Context, end func())
 }
 
-// Round is what is told of a round. What is in it is not to be kept.
+// Round is what is told of a round.
 type Round struct {
 	Waited []time.Duration // each command, before it was taken into the round
 	Took   time.Duration
@@ -54,21 +54,21 @@ func (b *Batcher) Close() {
 
 // lane carries out one round after the other, until the queue has none for it.
 func (b *Batcher) lane() {
-	var waited []time.Duration
 	for calls := b.queue.take(); len(calls) > 0; calls = b.queue.take() {
 		for len(calls) > 0 {
 			n := round(calls)
-			waited = b.carryOut(calls[:n:n], waited[:0])
+			b.carryOut(calls[:n:n])
 			calls = calls[n:]
 		}
 	}
 }
 
-// carryOut is one round. It returns how long each call has waited for it.
-func (b *Batcher) carryOut(calls []*call, waited []time.Duration) []time.Duration {
+// carryOut is one round.
+func (b *Batcher) carryOut(calls []*call) {
 	taken := time.Now()
-	for _, c := range calls {
-		waited = append(waited, taken.Sub(c.group.begun))
+	waited := make([]time.Duration, len(calls))
+	for i, c := range calls {
+		waited[i] = taken.Sub(c.group.begun)
 	}
 	ctx, end := b.trace(calls)
 	_ = b.judge.round(ctx, calls) // every caller has been told
@@ -76,7 +76,6 @@ func (b *Batcher) carryOut(calls []*call, waited []time.Duration) []time.Duratio
 	if b.Told != nil {
 		b.Told(Round{Waited: waited, Took: time.Since(taken)})
 	}
-	return waited
 }
 
 func (b *Batcher) trace(calls []*call) (context.Context, func()) {
@@ -102,7 +101,7 @@ func (b *Batcher) Watch(taskID string) (<-chan struct{}, func()) { return b.watc
 // Do implements idem.Keeper.
 func (b *Batcher) Do(ctx context.Context, cmds ...idem.Command) []idem.Result {
 	g := newGroup(ctx, cmds)
-	if err := b.queue.add(g.calls); err != nil {
+	if err := b.queue.add(g); err != nil {
 		for _, c := range g.calls {
 			c.fail(err)
 		}
@@ -113,6 +112,7 @@ func (b *Batcher) Do(ctx context.Context, cmds ...idem.Command) []idem.Result {
 // group is the calls of one Do.
 type group struct {
 	calls   []*call
+	bytes   int // of responses, while it is in the queue
 	results []idem.Result
 	begun   time.Time
 	done    chan struct{}

@@ -167,7 +167,7 @@ func TestWhatCameTogetherStaysTogether(t *testing.T) {
 	opened := 0
 	q := queue{maxLanes: 3, deep: deep, open: func() { opened++ }}
 	for _, n := range []int{600, 300, 600, maxRound + 500, 1} {
-		if err := q.add(together(n).calls); err != nil {
+		if err := q.add(together(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,7 +193,7 @@ func TestWhatCameTogetherStaysTogether(t *testing.T) {
 	for _, c := range large.calls {
 		c.cmd = &idem.Record{Response: &idem.Response{HasBody: true, Body: make([]byte, maxRoundBytes/10)}}
 	}
-	if err := q.add(large.calls); err != nil {
+	if err := q.add(large); err != nil {
 		t.Fatal(err)
 	}
 	q.deep = 0

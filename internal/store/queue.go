@@ -40,22 +40,21 @@ type queue struct {
 }
 
 // add has another lane opened where it is worth while.
-func (q *queue) add(calls []*call) error {
-	bytes := 0
-	for _, c := range calls {
-		bytes += c.weight()
+func (q *queue) add(g *group) error {
+	for _, c := range g.calls {
+		g.bytes += c.weight()
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.closed:
 		return idem.ErrUnavailable
-	case len(q.calls)+len(calls) > maxQueue || q.bytes > 0 && q.bytes+bytes > maxQueueBytes:
-		q.refused += int64(len(calls))
+	case len(q.calls)+len(g.calls) > maxQueue || q.bytes > 0 && q.bytes+g.bytes > maxQueueBytes:
+		q.refused += int64(len(g.calls))
 		return idem.ErrBusy
 	}
-	q.calls = append(q.calls, calls...)
-	q.bytes += bytes
+	q.calls = append(q.calls, g.calls...)
+	q.bytes += g.bytes
 	if q.lanes < q.maxLanes && len(q.calls) > q.lanes*q.deep {
 		q.lanes++
 		q.open()
@@ -75,24 +74,19 @@ func (q *queue) take() []*call {
 	}
 	n, bytes := 0, 0
 	for n < len(q.calls) && bytes < maxRoundBytes {
-		end := n
-		for end < len(q.calls) && q.calls[end].group == q.calls[n].group {
-			bytes += q.calls[end].weight()
-			end++
-		}
-		if n > 0 && end > maxRound {
+		g := q.calls[n].group
+		if n > 0 && n+len(g.calls) > maxRound {
 			break
 		}
-		n = end
+		n += len(g.calls)
+		bytes += g.bytes
 	}
 	taken := q.calls[:n:n]
 	q.calls = q.calls[n:]
 	if len(q.calls) == 0 {
 		q.calls = nil
 	}
-	for _, c := range taken {
-		q.bytes -= c.weight()
-	}
+	q.bytes -= bytes
 	return taken
 }
 

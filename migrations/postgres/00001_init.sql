@@ -5,7 +5,7 @@ CREATE TYPE entry_state AS ENUM ('absent', 'reserved', 'dispatched', 'recorded',
 -- One row a key. A change is written only over the version that it was decided upon, so nothing is locked while one thinks.
 --
 -- Reserve inserts a row of some 290 bytes, record makes it some 830 and moves it: that a key is open no longer is told by an index, so this
--- is no HOT update. Dispatch and renew are, where the page has room. Measured at fillfactors of 20, 60 and 100, by reserve and record over
+-- is no HOT update, and nor is dispatch. Renew is one, where the page has room. Measured at fillfactors of 20, 60 and 100, by reserve and record over
 -- HTTP: the same rate and WAL (1.6 KB a pair), and 1025, 910 and 875 bytes a row.
 CREATE TABLE entries (
     -- Fixed width first: such rows are smaller and quicker to read.
