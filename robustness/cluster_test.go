@@ -124,7 +124,19 @@ func (r *replica) start() error {
 		_ = json.Unmarshal(text, &line)
 	}
 	go func() { _, _ = io.Copy(r.log, lines) }()
-	return r.toAPI.Update(&toxiproxy.Proxy{Listen: r.toAPI.Listen, Upstream: line.Listen, Enabled: true})
+	return r.leadTo(line.Listen)
+}
+
+// leadTo has the proxy lead to where the program serves now. For that it listens anew, at a port that meanwhile can have become another's:
+// it waits for it.
+func (r *replica) leadTo(address string) (err error) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
+		err = r.toAPI.Update(&toxiproxy.Proxy{Listen: r.toAPI.Listen, Upstream: address, Enabled: true})
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+	}
+	return err
 }
 
 func (r *replica) signal(s os.Signal) {
@@ -198,11 +210,11 @@ func toxic(p *toxiproxy.Proxy, stream, kind string, toxicity float64, attributes
 	}, nil
 }
 
-// cut closes every connection of a proxy.
+// cut closes every connection of a proxy, which goes on listening: a port that it let go could be another's a moment later.
 func cut(p *toxiproxy.Proxy) error {
-	p.Stop()
-	if err := p.Start(); err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+	heal, err := toxic(p, "downstream", "timeout", 1, map[string]any{"timeout": 1})
+	if err != nil {
 		return err
 	}
-	return nil
+	return heal()
 }
