@@ -145,7 +145,11 @@ ORDER BY c.relname`
 // pgDropWeek drops a partition, whose name is one of pgOldWeeks. That locks the whole trail, and as long as it waits for
 // somebody who reads, all who write wait behind it: so it gives up soon. (Where there is a default partition, none can be
 // detached concurrently.)
-const pgDropWeek = `DO $$ BEGIN SET LOCAL lock_timeout = '100ms'; DROP TABLE %s; END $$`
+//
+// The trail's lock is taken before the partition is looked for. By itself the server finds the partition first and its parent
+// then, and fails within where another replica has dropped it in between.
+const pgDropWeek = `
+DO $$ BEGIN SET LOCAL lock_timeout = '100ms'; LOCK TABLE ONLY events IN ACCESS EXCLUSIVE MODE; DROP TABLE %s; END $$`
 
 // PurgeEvents implements Backend: whole weeks are dropped, which costs the same whatever is in them. What no week was
 // made for lies in events_default, and is deleted from it.
