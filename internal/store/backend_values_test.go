@@ -134,6 +134,18 @@ func TestEntriesComeBackAsTheyWere(t *testing.T) {
 				wantEntry(t, loadOne(t, b, want.Key), &want)
 			})
 		}
+		t.Run("all at once", func(t *testing.T) {
+			var changes []idem.Change
+			for _, e := range samples {
+				want := *e
+				want.TaskID = uuid.NewString()
+				changes = append(changes, over(nil, &want))
+			}
+			wantWritten(t, b, changes, slices.Repeat([]bool{true}, len(changes))...)
+			for _, c := range changes {
+				wantEntry(t, loadOne(t, b, c.Entry.Key), c.Entry)
+			}
+		})
 	})
 }
 

@@ -46,6 +46,7 @@ func openPostgres(ctx context.Context, databaseURL string, opts Options) (*Postg
 		config.MaxConns = int32(opts.MaxConns)
 	}
 	config.ConnConfig.Tracer = opts.Tracer
+	config.AfterConnect = registerColumns
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)

@@ -117,6 +117,8 @@ SELECT task_id, attempt FROM `
 var (
 	// pgSwapEntries: changes without events, which is the happy path.
 	pgSwapEntries = "WITH" + pgEntries + pgKept + "written"
+	// pgSwapOne: one change without events, its values as they are and not in arrays: a lone caller waits for each microsecond.
+	pgSwapOne = scalar(pgSwapEntries)
 	// pgSwapEvents: only events, of entries that stay as they are. These are replays.
 	pgSwapEvents = "WITH" + pgStanding + ", kept AS MATERIALIZED (SELECT * FROM standing)," + pgEvents + pgKept + "kept"
 	// pgSwapBoth: everything.
@@ -131,6 +133,12 @@ func renumber(sql string, by int) string {
 		n, _ := strconv.Atoi(s[1:])
 		return "$" + strconv.Itoa(n+by)
 	})
+}
+
+// scalar makes the statement for one change of that for arrays of them.
+func scalar(sql string) string {
+	sql = regexp.MustCompile(`generate_subscripts\([^)]*\)`).ReplaceAllString(sql, "1")
+	return regexp.MustCompile(`(?:unnest|ANY )\((\$\d+::\w+)\[\]\)`).ReplaceAllString(sql, "$1")
 }
 
 // pgLoad reads every attempt of the tasks $1, and the responses of the keys ($2, $3).

@@ -77,9 +77,11 @@ func (p *Postgres) swap(ctx context.Context, changes []*idem.Change, wrote func(
 	var args []any
 	switch {
 	case len(changes) == 0:
-	case len(same.taskID) == 0 && len(events.taskID) == 0:
+	case len(changes) == 1 && same.n == 0 && events.n == 0:
+		sql, args = pgSwapOne, entries.one()
+	case same.n == 0 && events.n == 0:
 		sql, args = pgSwapEntries, entries.args()
-	case len(entries.taskID) == 0:
+	case entries.n == 0:
 		sql, args = pgSwapEvents, append(same.args(), events.args()...)
 	default:
 		sql, args = pgSwapBoth, slices.Concat(entries.args(), same.args(), events.args())
@@ -119,17 +121,8 @@ func (p *Postgres) sound(ctx context.Context, changes []*idem.Change) ([]*idem.C
 
 // entryArrays are the columns of pgEntries.
 type entryArrays struct {
-	taskID, state, reservationID, owner, handler, requestHash []string
-	attempt, leaseSeconds, doubts                             []int32
-	version, fence                                            []int64
-	explicit, taskScope, late                                 []bool
-	base                                                      []*int64
-	alone, recordedBy, more                                   []*string
-	before, expiresAt                                         []time.Time
-	reservedAt, leaseUntil, dispatchedAt, recordedAt          []*time.Time
-	status                                                    []*int32
-	head, body                                                [][]byte
-	earliest                                                  time.Time // of the times before which rows must be inserted
+	pgRows
+	earliest time.Time // of the times before which rows must be inserted
 }
 
 func (a *entryArrays) add(c *idem.Change, before time.Time) error {
@@ -138,116 +131,91 @@ func (a *entryArrays) add(c *idem.Change, before time.Time) error {
 	if err != nil {
 		return err
 	}
-	var base *int64
+	a.begin()
+	a.text(e.TaskID)
+	a.integer(e.Attempt)
+	a.number(e.Version)
 	if c.Base != 0 {
-		base = &c.Base
-	} else if before.Before(a.earliest) {
-		a.earliest = before
+		a.number(c.Base)
+	} else {
+		a.null(pgtype.Int8OID)
+		if before.Before(a.earliest) {
+			a.earliest = before
+		}
 	}
-	var alone, recordedBy *string
+	a.time(before)
 	if c.Alone {
-		alone = &e.TaskID
+		a.text(e.TaskID)
+	} else {
+		a.null(pgtype.TextOID)
 	}
-	if !e.RecordedAt.IsZero() {
-		recordedBy = &e.RecordedBy
+	a.text(string(e.State))
+	a.text(e.ReservationID)
+	a.text(e.Owner)
+	a.number(e.Fence)
+	a.text(e.Handler)
+	a.text(e.RequestHash)
+	a.flag(e.Explicit)
+	a.flag(e.TaskScope)
+	a.integer(int32(e.LeaseSeconds))
+	a.time(e.ReservedAt)
+	a.time(e.LeaseUntil)
+	a.time(e.DispatchedAt)
+	a.time(e.RecordedAt)
+	if e.RecordedAt.IsZero() {
+		a.null(pgtype.TextOID)
+	} else {
+		a.text(e.RecordedBy)
 	}
-	status, head, body := columnsOf(e.Response)
-
-	a.taskID = append(a.taskID, e.TaskID)
-	a.attempt = append(a.attempt, e.Attempt)
-	a.version = append(a.version, e.Version)
-	a.base = append(a.base, base)
-	a.before = append(a.before, before)
-	a.alone = append(a.alone, alone)
-	a.state = append(a.state, string(e.State))
-	a.reservationID = append(a.reservationID, e.ReservationID)
-	a.owner = append(a.owner, e.Owner)
-	a.fence = append(a.fence, e.Fence)
-	a.handler = append(a.handler, e.Handler)
-	a.requestHash = append(a.requestHash, e.RequestHash)
-	a.explicit = append(a.explicit, e.Explicit)
-	a.taskScope = append(a.taskScope, e.TaskScope)
-	a.leaseSeconds = append(a.leaseSeconds, int32(e.LeaseSeconds))
-	a.reservedAt = append(a.reservedAt, pointer(e.ReservedAt))
-	a.leaseUntil = append(a.leaseUntil, pointer(e.LeaseUntil))
-	a.dispatchedAt = append(a.dispatchedAt, pointer(e.DispatchedAt))
-	a.recordedAt = append(a.recordedAt, pointer(e.RecordedAt))
-	a.recordedBy = append(a.recordedBy, recordedBy)
-	a.late = append(a.late, e.Late)
-	a.doubts = append(a.doubts, doubts(e))
-	a.expiresAt = append(a.expiresAt, e.ExpiresAt)
-	a.more = append(a.more, more)
-	a.status = append(a.status, status)
-	a.head = append(a.head, head)
-	a.body = append(a.body, body)
+	a.flag(e.Late)
+	a.integer(doubts(e))
+	a.time(e.ExpiresAt)
+	a.optional(more)
+	a.response(columnsOf(e.Response))
 	return nil
 }
 
-func (a *entryArrays) args() []any {
-	return []any{
-		a.taskID, a.attempt, a.version, a.base, a.before, a.alone,
-		a.state, a.reservationID, a.owner, a.fence, a.handler, a.requestHash, a.explicit, a.taskScope, a.leaseSeconds,
-		a.reservedAt, a.leaseUntil, a.dispatchedAt, a.recordedAt, a.recordedBy, a.late, a.doubts,
-		a.expiresAt, a.more, a.status, a.head, a.body,
-		a.earliest,
-	}
-}
+func (a *entryArrays) args() []any { return append(a.arrays(27), a.earliest) }
+
+// one is args where there is one entry.
+func (a *entryArrays) one() []any { return append(a.scalars(), a.earliest) }
 
 // sameArrays are the columns of pgStanding.
-type sameArrays struct {
-	taskID  []string
-	attempt []int32
-	base    []int64
-	before  []time.Time
-}
+type sameArrays struct{ pgRows }
 
 func (a *sameArrays) add(c *idem.Change, before time.Time) {
-	a.taskID = append(a.taskID, c.Entry.TaskID)
-	a.attempt = append(a.attempt, c.Entry.Attempt)
-	a.base = append(a.base, c.Base)
-	a.before = append(a.before, before)
+	a.begin()
+	a.text(c.Entry.TaskID)
+	a.integer(c.Entry.Attempt)
+	a.number(c.Base)
+	a.time(before)
 }
 
-func (a *sameArrays) args() []any { return []any{a.taskID, a.attempt, a.base, a.before} }
+func (a *sameArrays) args() []any { return a.arrays(4) }
 
 // eventArrays are the columns of pgEvents.
-type eventArrays struct {
-	taskID, kind, handler, owner, token, requestID []string
-	attempt                                        []int32
-	at                                             []time.Time
-	id                                             []pgtype.UUID
-	fence                                          []int64
-	detail                                         []*string
-	status                                         []*int32
-	head, body                                     [][]byte
-}
+type eventArrays struct{ pgRows }
 
 func (a *eventArrays) add(e *idem.Event, of idem.Key) error {
 	detail, err := encodeDetail(e.Detail)
 	if err != nil {
 		return err
 	}
-	status, head, body := columnsOf(e.Response)
-	a.taskID = append(a.taskID, of.TaskID)
-	a.attempt = append(a.attempt, of.Attempt)
-	a.at = append(a.at, e.At)
-	a.id = append(a.id, pgtype.UUID{Bytes: eventID(e.At, len(a.id)), Valid: true})
-	a.fence = append(a.fence, e.Fence)
-	a.kind = append(a.kind, string(e.Kind))
-	a.handler = append(a.handler, plain(e.Handler))
-	a.owner = append(a.owner, plain(e.Owner))
-	a.token = append(a.token, plain(e.Token))
-	a.requestID = append(a.requestID, plain(e.RequestID))
-	a.detail = append(a.detail, detail)
-	a.status = append(a.status, status)
-	a.head = append(a.head, head)
-	a.body = append(a.body, body)
+	id := eventID(e.At, a.n)
+	a.begin()
+	a.text(of.TaskID)
+	a.integer(of.Attempt)
+	a.time(e.At)
+	a.uuid(id)
+	a.number(e.Fence)
+	a.text(string(e.Kind))
+	a.text(plain(e.Handler))
+	a.text(plain(e.Owner))
+	a.text(plain(e.Token))
+	a.text(plain(e.RequestID))
+	a.optional(detail)
+	a.response(columnsOf(e.Response))
 	return nil
 }
 
-func (a *eventArrays) args() []any {
-	return []any{
-		a.taskID, a.attempt, a.at, a.id, a.fence, a.kind, a.handler, a.owner, a.token, a.requestID, a.detail,
-		a.status, a.head, a.body,
-	}
-}
+func (a *eventArrays) args() []any { return a.arrays(14) }
