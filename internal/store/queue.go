@@ -62,7 +62,7 @@ func (q *queue) add(g *group) error {
 	return nil
 }
 
-// take gives a lane what it carries out next, in the order in which it came. Nothing ends the lane.
+// take gives a lane its share of what waits, in the order in which it came. Nothing ends the lane.
 //
 // Calls that came together stay together, in one lane: those on one task are to be carried out one after the other.
 func (q *queue) take() []*call {
@@ -73,7 +73,8 @@ func (q *queue) take() []*call {
 		return nil
 	}
 	n, bytes := 0, 0
-	for n < len(q.calls) && bytes < maxRoundBytes {
+	share := max(q.deep, (len(q.calls)+q.lanes-1)/q.lanes)
+	for n < min(share, len(q.calls)) && bytes < maxRoundBytes {
 		g := q.calls[n].group
 		if n > 0 && n+len(g.calls) > maxRound {
 			break
