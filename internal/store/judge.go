@@ -168,6 +168,9 @@ func (j *judge) load(ctx context.Context, dockets []*docket) error {
 	}
 	for _, e := range entries {
 		byTask[e.TaskID].task.Entries[e.Attempt] = e
+		if e.State == idem.Recorded && !e.Response.Partial {
+			j.recent.put(e) // who asks for it once often asks again, and others do
+		}
 	}
 	return nil
 }

@@ -24,6 +24,53 @@ func (f *faulty) Swap(ctx context.Context, changes []idem.Change) ([]bool, time.
 	return f.swap(ctx, changes, f.Store)
 }
 
+// counting is a store that counts how often it is read.
+type counting struct {
+	idem.Store
+	loads atomic.Int64
+}
+
+func (c *counting) Load(ctx context.Context, keys []idem.Key) ([]*idem.Entry, time.Time, error) {
+	if len(keys) > 0 {
+		c.loads.Add(1)
+	}
+	return c.Store.Load(ctx, keys)
+}
+
+// A record that was read once is replayed without being read again, as long as it stands; and what became of it elsewhere is found.
+func TestRecordIsReadOnce(t *testing.T) {
+	t.Parallel()
+	onEveryKeeper(t, func(k *keeper) {
+		r := reserve(fresh(), "a")
+		k.want(k.ask(r), idem.CodeReserved)
+		k.want(k.ask(record(r, "done")), idem.CodeRecorded)
+		var store *counting
+		other := k.another(func(s idem.Store) idem.Store {
+			store = &counting{Store: s}
+			return store
+		})
+		ask := func() idem.Outcome { return outcomes(t, other.Do(t.Context(), replay(r.Key)))[0] }
+		for range 3 {
+			if out := ask(); out.Code != idem.CodeRecorded || string(out.Entry.Response.Body) != "done" {
+				t.Errorf("replayed %+v", out)
+			}
+		}
+		if n := store.loads.Load(); n != 1 {
+			t.Errorf("read %d times", n)
+		}
+		k.pass(15 * 24 * time.Hour) // past its retention
+		if out := ask(); out.Code != idem.CodeNotFound {
+			t.Errorf("past its retention it is %+v", out)
+		}
+		again := reserve(r.Key, "b")
+		k.want(k.ask(again), idem.CodeReserved)
+		k.want(k.ask(record(again, "done anew")), idem.CodeRecorded)
+		if out := ask(); out.Code != idem.CodeRecorded || string(out.Entry.Response.Body) != "done anew" {
+			t.Errorf("replayed %+v", out)
+		}
+	})
+}
+
 func (k *keeper) withSwap(swap func(context.Context, []idem.Change, idem.Store) ([]bool, time.Time, error)) idem.Keeper {
 	return k.another(func(s idem.Store) idem.Store { return &faulty{s, swap} })
 }

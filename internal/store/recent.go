@@ -7,7 +7,8 @@ import (
 )
 
 // recent remembers what this replica has just written, as guesses for what comes next on the same keys: a record
-// follows its reserve. A wrong guess costs a second try, never a wrong answer, so nothing is ever invalidated for
+// follows its reserve. And it remembers the records that it has read, so that a replay of one that is asked for again and
+// again is one exchange with the database and not two. A wrong guess costs a second try, never a wrong answer, so nothing is ever invalidated for
 // correctness' sake.
 //
 // Two generations, the older dropped whole when the younger is full, bound its memory without a list to keep in order.
