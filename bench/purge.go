@@ -40,9 +40,9 @@ func (b *bench) purge(rows, rounds int, d time.Duration) error {
 	if err := b.db.load(rows, uuid.NewString, time.Now().Add(-retention-time.Minute)); err != nil {
 		return err
 	}
-	// It looks for work at a leisurely pace, and goes on at once where there is some.
+	// It looks for work at a leisurely pace, and first passes over what was just reserved; where there is some it goes on at once.
 	before, err := b.expired()
-	for deadline := time.Now().Add(2 * time.Minute); err == nil && before > rows-rows/100; {
+	for deadline := time.Now().Add(5 * time.Minute); err == nil && before > rows-rows/100; {
 		if time.Now().After(deadline) {
 			return errors.New("nothing is purged")
 		}

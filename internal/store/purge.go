@@ -22,7 +22,7 @@ type Swept struct {
 	//
 	// No step knows the oldest row past its retention that is still there: it would have to read the whole table. But such
 	// a row ended after a purger last came by, so the time between two visits bounds it, and what is found at a visit
-	// shows that time. So the largest Behind of all replicas is how far the purge is behind: half an hour where there is
+	// shows that time. So the largest Behind of all replicas is how far the purge is behind: up to half an hour where there is
 	// little to purge, because a sweep takes that long, and more and more where it does not keep up.
 	Behind time.Duration
 
@@ -61,6 +61,9 @@ type Purger struct {
 const (
 	// sweepTime is how long a sweep over a table takes that has little to purge.
 	sweepTime = 30 * time.Minute
+	// sweepRest is the longest pause, where a table is so small that a few steps are a sweep: what is loaded into it, or
+	// what many workers leave at once, is not found half an hour late.
+	sweepRest = time.Minute
 	// The pause after a step that found something, as a multiple of what the step took: the purge takes at most a fifth
 	// of one connection's time.
 	sweepEase    = 4
@@ -86,7 +89,7 @@ func (p *Purger) Run(ctx context.Context, fault func(error)) {
 	for ctx.Err() == nil {
 		begun := time.Now()
 		swept, err := p.Step(ctx)
-		pause := sweepTime / time.Duration(max(swept.Steps, 1))
+		pause := min(sweepRest, sweepTime/time.Duration(max(swept.Steps, 1)))
 		if swept.found() {
 			pause = min(pause, ease(begun))
 		}
