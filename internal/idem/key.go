@@ -28,7 +28,7 @@ func ParseTaskID(s string) (string, error) {
 		return "", &FieldError{"task_id", want}
 	}
 	for i := range len(s) {
-		if !taskIDByte(s[i]) {
+		if !taskIDByte[s[i]] {
 			return "", &FieldError{"task_id", want}
 		}
 	}
@@ -38,9 +38,13 @@ func ParseTaskID(s string) (string, error) {
 	return s, nil
 }
 
-func taskIDByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("._~:@-", c) >= 0
-}
+// taskIDByte are the bytes that a task_id may have.
+var taskIDByte = func() (may [256]bool) {
+	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~:@-") {
+		may[c] = true
+	}
+	return may
+}()
 
 // ParseAttempt reads an attempt as it stands in a path: decimal digits without a leading zero.
 func ParseAttempt(s string) (int32, error) {

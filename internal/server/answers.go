@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"net/http"
@@ -270,11 +271,17 @@ func retryAfter(d time.Duration) *int {
 	return &seconds
 }
 
-// encode writes JSON. What the server sends is always encodable: of what a caller sent, it may quote what is no UTF-8.
+// encode writes JSON.
 func encode(body any) []byte {
-	out, err := json.Marshal(body, jsontext.AllowInvalidUTF8(true))
-	if err != nil {
+	var out bytes.Buffer
+	out.Grow(512)
+	encodeTo(&out, body)
+	return out.Bytes()
+}
+
+// encodeTo writes JSON. What the server sends is always encodable: of what a caller sent, it may quote what is no UTF-8.
+func encodeTo(out *bytes.Buffer, body any) {
+	if err := json.MarshalWrite(out, body, jsontext.AllowInvalidUTF8(true)); err != nil {
 		panic(fmt.Sprintf("encoding %T: %v", body, err))
 	}
-	return out
 }

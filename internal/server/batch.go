@@ -128,18 +128,21 @@ func allBusy(results []idem.Result) bool {
 
 // sendBatch puts the answers together by hand, as each is JSON already. What it sends is an api.BatchAnswer.
 func (s *Server) sendBatch(w http.ResponseWriter, answers []answer) {
-	out := append(make([]byte, 0, 512*len(answers)+16), `{"results":[`...)
+	var out bytes.Buffer
+	out.Grow(512*len(answers) + 16)
+	out.WriteString(`{"results":[`)
 	for i, a := range answers {
 		if i > 0 {
-			out = append(out, ',')
+			out.WriteByte(',')
 		}
-		out = append(out, `{"status":`...)
-		out = strconv.AppendInt(out, int64(a.status), 10)
-		out = append(out, `,"body":`...)
-		out = append(out, encode(a.body)...)
-		out = append(out, '}')
+		out.WriteString(`{"status":`)
+		out.WriteString(strconv.Itoa(a.status))
+		out.WriteString(`,"body":`)
+		encodeTo(&out, a.body)
+		out.WriteByte('}')
 	}
-	sendJSON(w, http.StatusOK, "application/json", append(out, "]}"...))
+	out.WriteString("]}")
+	sendJSON(w, http.StatusOK, "application/json", out.Bytes())
 }
 
 // readItems takes a batch apart without judging what is in its items, each of which answers for itself. It stops where
@@ -162,7 +165,7 @@ func readItems(body []byte, lenientOutside bool) ([]jsontext.Value, error) {
 		case field == "items" && items != nil:
 			return nil, &idem.FieldError{Field: field, Reason: "stands there twice"}
 		case field == "items":
-			items, err = elements(dec)
+			items, err = elements(dec, body)
 		case strings.EqualFold(field, "items"):
 			return nil, &idem.FieldError{Field: field, Reason: "must be written items"}
 		case !lenientOutside:
@@ -196,8 +199,8 @@ func wellFormed(body []byte) error {
 	return fault(outside(body).SkipValue())
 }
 
-// elements reads the array that comes next.
-func elements(dec *jsontext.Decoder) ([]jsontext.Value, error) {
+// elements reads the array that comes next. They are parts of the body.
+func elements(dec *jsontext.Decoder, body []byte) ([]jsontext.Value, error) {
 	if dec.PeekKind() != '[' {
 		if err := dec.SkipValue(); err != nil {
 			return nil, fault(err)
@@ -216,7 +219,8 @@ func elements(dec *jsontext.Decoder) ([]jsontext.Value, error) {
 		if err != nil {
 			return nil, fault(err)
 		}
-		items = append(items, value.Clone())
+		end := int(dec.InputOffset())
+		items = append(items, body[end-len(value):end:end])
 	}
 	_, err := dec.ReadToken()
 	return items, fault(err)

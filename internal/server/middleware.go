@@ -37,6 +37,25 @@ type request struct {
 
 type requestKey struct{}
 
+// visit is a request's context with all that is made for the request: one piece of memory, as there are very many.
+type visit struct {
+	context.Context
+	request request
+	route   chi.Context // made here, so that chi makes none, and it is still at hand for the log line
+	out     statusWriter
+}
+
+// Value implements context.Context.
+func (v *visit) Value(key any) any {
+	switch key {
+	case requestKey{}:
+		return &v.request
+	case chi.RouteCtxKey:
+		return &v.route
+	}
+	return v.Context.Value(key)
+}
+
 func requestOf(ctx context.Context) *request {
 	if r, ok := ctx.Value(requestKey{}).(*request); ok {
 		return r
@@ -53,51 +72,47 @@ func (r *request) MarshalZerologObject(line *zerolog.Event) {
 	line.Str("token", r.identity.Name)
 }
 
-// entrance gives each request its id and its line in the log, and catches what panics behind it.
-func (s *Server) entrance(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start := time.Now()
-		s.observer.Began()
-		req := &request{id: requestID(r.Header.Get("X-Request-Id")), identity: anonymous}
-		span := trace.SpanFromContext(r.Context())
-		if c := span.SpanContext(); c.HasTraceID() {
-			req.traceID = c.TraceID().String()
+// admit gives a request its id and its line in the log, and catches what panics behind it.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	s.observer.Began()
+	v := &visit{Context: r.Context()}
+	v.request = request{id: requestID(r.Header.Get("X-Request-Id")), identity: anonymous}
+	v.out.ResponseWriter = w
+	req, out := &v.request, &v.out
+	span := trace.SpanFromContext(r.Context())
+	if c := span.SpanContext(); c.HasTraceID() {
+		req.traceID = c.TraceID().String()
+	}
+	out.Header().Set("X-Request-Id", req.id)
+	out.Header().Set("Cache-Control", "no-store")
+	r = r.WithContext(v)
+	defer s.letGo(req)
+	defer func() {
+		p := recover()
+		fault, _ := p.(error)
+		aborted := errors.Is(fault, http.ErrAbortHandler)
+		switch {
+		case aborted:
+			req.err = cmp.Or(req.err, fault)
+		case p != nil:
+			s.log.Error().EmbedObject(req).Interface("panic", p).Bytes("stack", debug.Stack()).
+				Msg("a handler panicked")
+			if out.status == 0 {
+				s.problem(out, r, codeInternal, "Something went wrong that should not have; the log has it under this request_id.")
+			} else { // what was sent must not be taken for whole
+				defer panic(http.ErrAbortHandler)
+			}
 		}
-		out := &statusWriter{ResponseWriter: w}
-		out.Header().Set("X-Request-Id", req.id)
-		out.Header().Set("Cache-Control", "no-store")
-		ctx := context.WithValue(r.Context(), requestKey{}, req)
-		// chi fills this in on its way; made here, it is still at hand for the log line.
-		route := chi.NewRouteContext()
-		ctx = context.WithValue(ctx, chi.RouteCtxKey, route)
-		r = r.WithContext(ctx)
-		defer s.letGo(req)
-		defer func() {
-			p := recover()
-			fault, _ := p.(error)
-			aborted := errors.Is(fault, http.ErrAbortHandler)
-			switch {
-			case aborted:
-				req.err = cmp.Or(req.err, fault)
-			case p != nil:
-				s.log.Error().EmbedObject(req).Interface("panic", p).Bytes("stack", debug.Stack()).
-					Msg("a handler panicked")
-				if out.status == 0 {
-					s.problem(out, r, codeInternal, "Something went wrong that should not have; the log has it under this request_id.")
-				} else { // what was sent must not be taken for whole
-					defer panic(http.ErrAbortHandler)
-				}
-			}
-			took, pattern := time.Since(start), route.RoutePattern()
-			s.logRequest(r, req, pattern, out.status, took)
-			s.observe(r.Method, req, pattern, out.status, took)
-			describe(span, r.Method, pattern, req)
-			if aborted {
-				panic(p)
-			}
-		}()
-		next.ServeHTTP(out, r)
-	})
+		took, pattern := time.Since(start), v.route.RoutePattern()
+		s.logRequest(r, req, pattern, out.status, took)
+		s.observe(r.Method, req, pattern, out.status, took)
+		describe(span, r.Method, pattern, req)
+		if aborted {
+			panic(p)
+		}
+	}()
+	s.routes.ServeHTTP(out, r)
 }
 
 // logRequest writes the one line that a request leaves.
@@ -211,7 +226,7 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 			return
 		}
 		req.identity = id
-		if role := needed[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]; !id.May(role) {
+		if role := needed[r.Method+" "+r.Pattern]; !id.May(role) {
 			s.problem(w, r, codeForbidden, "The token "+id.Name+" lacks the role "+string(role)+".")
 			return
 		}

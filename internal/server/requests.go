@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
@@ -262,13 +261,11 @@ func readHeaders(value jsontext.Value) ([]idem.Header, error) {
 const (
 	// maxHeadersRead bounds what is read before the headers that are never kept are dropped.
 	maxHeadersRead = 10 * idem.MaxHeaders
-	// maxHeaderJSON bounds one header in JSON, or one name's values.
-	maxHeaderJSON = 2 * jsonGrowth * idem.MaxHeaderBytes
 )
 
 // readPair reads ["name", "value"].
 func readPair(dec *jsontext.Decoder) ([]idem.Header, bool) {
-	pair, ok := readStrings(dec)
+	pair, ok := readStrings(dec, 3)
 	if !ok || len(pair) != 2 {
 		return nil, false
 	}
@@ -288,7 +285,7 @@ func readMember(dec *jsontext.Decoder) ([]idem.Header, bool) {
 		token, err = dec.ReadToken()
 		values, ok = []string{token.String()}, err == nil
 	} else {
-		values, ok = readStrings(dec)
+		values, ok = readStrings(dec, maxHeadersRead+1)
 	}
 	headers := make([]idem.Header, len(values))
 	for i, v := range values {
@@ -297,21 +294,23 @@ func readMember(dec *jsontext.Decoder) ([]idem.Header, bool) {
 	return headers, ok
 }
 
-// readStrings reads an array of nothing but strings.
-func readStrings(dec *jsontext.Decoder) ([]string, bool) {
-	value, err := dec.ReadValue()
-	if err != nil || value.Kind() != '[' || len(value) > maxHeaderJSON {
+// readStrings reads an array of nothing but strings. It goes no further where there are as many as the caller has use for.
+func readStrings(dec *jsontext.Decoder, most int) ([]string, bool) {
+	if start, err := dec.ReadToken(); err != nil || start.Kind() != '[' {
 		return nil, false
 	}
-	var all []*string
-	if err := json.Unmarshal(value, &all); err != nil || slices.Contains(all, nil) {
-		return nil, false
+	var values []string
+	for dec.PeekKind() != ']' {
+		token, err := dec.ReadToken()
+		if err != nil || token.Kind() != '"' {
+			return nil, false
+		}
+		if values = append(values, token.String()); len(values) == most {
+			return values, true
+		}
 	}
-	values := make([]string, len(all))
-	for i, v := range all {
-		values[i] = *v
-	}
-	return values, true
+	_, err := dec.ReadToken()
+	return values, err == nil
 }
 
 // replayForm is how a replay is wanted.

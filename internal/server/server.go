@@ -71,7 +71,6 @@ func New(keeper idem.Keeper, reader idem.Reader, tokens *Tokens, log zerolog.Log
 		s.denied[strings.ToLower(strings.TrimSpace(name))] = true
 	}
 	s.routes = chi.NewRouter()
-	s.routes.Use(s.entrance)
 	s.routes.NotFound(s.noSuchRoute)
 	s.routes.MethodNotAllowed(s.methodNotAllowed)
 	// In a group, so that what does not exist is told apart from what is forbidden.
@@ -83,7 +82,7 @@ func New(keeper idem.Keeper, reader idem.Reader, tokens *Tokens, log zerolog.Log
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.admit(w, r) }
 
 // Drain has the server say that it is not ready, and ends all waits with what is known.
 func (s *Server) Drain() {
