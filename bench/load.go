@@ -20,6 +20,7 @@ type result struct {
 	serviceUS float64 // CPU microseconds an operation
 	dbUS      float64
 	loadUS    float64
+	serviceMB float64 // of memory, at the end
 }
 
 // operation is what one connection does again and again. It returns how many operations that was.
@@ -40,7 +41,7 @@ func (b *bench) run(connections int, d time.Duration, pace time.Duration, next f
 		}
 	}()
 	for range connections {
-		c, err := dial(b.service.address)
+		c, err := dial(b.service.address, connections <= fewConnections)
 		if err != nil {
 			return result{}, err
 		}
@@ -74,7 +75,7 @@ func (b *bench) run(connections int, d time.Duration, pace time.Duration, next f
 	}
 	all.Wait()
 	took := time.Since(start).Seconds()
-	after := b.cpu()
+	after, memory := b.cpu(), b.memory()
 	var ops int
 	var times []time.Duration
 	for _, t := range tallies {
@@ -92,8 +93,12 @@ func (b *bench) run(connections int, d time.Duration, pace time.Duration, next f
 	return result{
 		ops: float64(ops) / took, p50: times[len(times)/2], p99: times[len(times)*99/100],
 		serviceUS: each(after.service - before.service), dbUS: each(after.db - before.db), loadUS: each(after.load - before.load),
+		serviceMB: memory,
 	}, nil
 }
+
+// fewConnections are few enough for a thread each.
+const fewConnections = 4
 
 func want(got int, err error, wanted ...int) error {
 	if err == nil && !slices.Contains(wanted, got) {
@@ -233,7 +238,7 @@ func batches(size int) func(int) operation {
 
 // prepare records so many keys and holds one.
 func (b *bench) prepare(n int) (tasks []string, held string, err error) {
-	c, err := dial(b.service.address)
+	c, err := dial(b.service.address, false)
 	if err != nil {
 		return nil, "", err
 	}

@@ -70,12 +70,12 @@ func wanted(name, only string) bool {
 
 func table(out io.Writer, list []measurement, results map[string][]result) {
 	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(w, "| what, connections\t| a second\t| p50\t| p99\t| service CPU us\t| Postgres CPU us\t| load CPU us\t|")
-	fmt.Fprintln(w, "|---\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|")
+	fmt.Fprintln(w, "| what, connections\t| a second\t| p50\t| p99\t| service CPU us\t| Postgres CPU us\t| load CPU us\t| service MB\t|")
+	fmt.Fprintln(w, "|---\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|")
 	for _, m := range list {
 		r := median(results[m.name])
-		fmt.Fprintf(w, "| %s\t| %.0f\t| %s\t| %s\t| %.0f\t| %.0f\t| %.0f\t|\n", m.name, r.ops,
-			r.p50.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.serviceUS, r.dbUS, r.loadUS)
+		fmt.Fprintf(w, "| %s\t| %.0f\t| %s\t| %s\t| %.0f\t| %.0f\t| %.0f\t| %.0f\t|\n", m.name, r.ops,
+			r.p50.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.serviceUS, r.dbUS, r.loadUS, r.serviceMB)
 	}
 	w.Flush()
 	fmt.Fprintln(out)
@@ -101,6 +101,7 @@ func median(rs []result) result {
 		serviceUS: mid(func(r result) float64 { return r.serviceUS }),
 		dbUS:      mid(func(r result) float64 { return r.dbUS }),
 		loadUS:    mid(func(r result) float64 { return r.loadUS }),
+		serviceMB: mid(func(r result) float64 { return r.serviceMB }),
 	}
 }
 

@@ -241,6 +241,17 @@ func (b *bench) cpu() cpu {
 	return c
 }
 
+// memory is what the service holds, in megabytes.
+func (b *bench) memory() float64 {
+	if b.service.cmd == nil {
+		return 0
+	}
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.service.cmd.Process.Pid))
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	kb, _ := strconv.ParseFloat(strings.Fields(rest + " 0")[0], 64)
+	return kb / 1024
+}
+
 // cpu sums the server's processes, those that have ended included.
 func (p *postgres) cpu() time.Duration {
 	pid := p.cmd.Process.Pid
