@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// pgSweepBlocks is how many blocks of a table one step looks at: some 1,500 entries, and some ten milliseconds.
-	pgSweepBlocks = 256
+	// pgSweepBlocks is how many blocks of a table one step looks at: some 400 entries, and a few milliseconds. Steps of 256 purge no
+	// more a second, and made the 99th percentile of reserves beside them 1.15 and 1.55 of what it is without, where these make it 1.0.
+	pgSweepBlocks = 64
 	// pgPurgeBytes bounds the responses that one transaction deletes. A large one lies in pieces of 2 KB, each deleted for
 	// itself: unbounded, a part full of bodies of 1 MB would take longer than a statement may.
 	pgPurgeBytes = 64 << 20

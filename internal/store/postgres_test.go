@@ -158,6 +158,17 @@ func TestPostgresNeverReadsTheWholeTable(t *testing.T) {
 	}
 }
 
+// Large bodies are compressed the cheaper way, where the server knows it.
+func TestPostgresCompression(t *testing.T) {
+	t.Parallel()
+	conn := session(t, pgtest.New(t))
+	knows := ask[bool](t, conn, `SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'`)
+	lz4 := ask[bool](t, conn, `SELECT attcompression = 'l' FROM pg_attribute WHERE attrelid = 'entries'::regclass AND attname = 'response_body'`)
+	if lz4 != knows {
+		t.Errorf("the server knows lz4: %t; bodies are compressed by it: %t", knows, lz4)
+	}
+}
+
 func TestPostgresReady(t *testing.T) {
 	t.Parallel()
 	t.Run("never migrated", func(t *testing.T) {

@@ -67,7 +67,7 @@ const (
 	// The pause after a step that found something, as a multiple of what the step took: the purge takes at most a fifth
 	// of one connection's time.
 	sweepEase    = 4
-	sweepPause   = 10 * time.Millisecond // at least
+	sweepPause   = 5 * time.Millisecond // at least
 	eventsEvery  = time.Hour
 	eventsRetry  = 5 * time.Minute // when a partition could not be dropped
 	purgeOnFault = 10 * time.Second
