@@ -50,6 +50,7 @@ func (c *client) batch(cmds []idem.Command) []*reply {
 	for _, cmd := range cmds {
 		_, _, body := request(cmd)
 		item := body.(map[string]any)
+		delete(item, "wait_seconds") // an item does not wait
 		item["task_id"], item["attempt"] = cmd.Target().TaskID, cmd.Target().Attempt
 		items = append(items, item)
 	}
@@ -149,7 +150,14 @@ func request(cmd idem.Command) (method, path string, body any) {
 		if headers == nil {
 			headers = []idem.Header{}
 		}
-		return map[string]any{"status": r.Status, "headers": headers, "body_base64": r.Body}
+		out := map[string]any{"status": r.Status, "headers": headers}
+		switch {
+		case r.Omitted:
+			out["body_omitted"], out["body_sha256"], out["body_size"] = true, r.BodySHA256, r.BodySize
+		case r.HasBody:
+			out["body_base64"] = r.Body
+		}
+		return out
 	}
 	switch cmd := cmd.(type) {
 	case *idem.Reserve:
@@ -162,6 +170,9 @@ func request(cmd idem.Command) (method, path string, body any) {
 			takeovers = append(takeovers, map[string]any{"attempt": t.Attempt, "fence": t.Fence})
 		}
 		set("takeovers", takeovers, takeovers != nil)
+		set("handler", cmd.Handler, cmd.Handler != "")
+		// Some wait a little for a key that another holds. To a caller that waits, a look that it brings along is good at once only.
+		set("wait_seconds", 1, takeovers == nil && cmd.ReservationID[0] < '4')
 	case *idem.Dispatch:
 		in["reservation_id"] = cmd.ReservationID
 	case *idem.Renew:
@@ -169,6 +180,7 @@ func request(cmd idem.Command) (method, path string, body any) {
 	case *idem.Record:
 		set("reservation_id", cmd.ReservationID, cmd.ReservationID != "")
 		set("owner", cmd.Owner, cmd.Owner != "")
+		set("retention_seconds", cmd.RetentionSeconds, cmd.RetentionSeconds != 0)
 		in["response"] = offered(cmd.Response)
 	case *idem.Release:
 		in["reservation_id"], in["reason"] = cmd.ReservationID, "it did not happen"

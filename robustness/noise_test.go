@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
@@ -69,14 +70,14 @@ func (w *worker) disturb(n *noise, calls int, ager *ager) {
 // anything draws a command.
 func (w *worker) anything(key idem.Key, id string, seen []idem.Takeover) (cmd idem.Command, fresh string) {
 	call := idem.Call{Key: key}
-	response := func() *idem.Response {
-		return &idem.Response{Status: 200 + w.random.IntN(300), HasBody: true, Body: []byte(w.name + " " + uuid.NewString())}
-	}
 	switch n := w.random.IntN(20); {
 	case n < 8:
 		r := &idem.Reserve{
 			Call: call, Owner: w.name, ReservationID: uuid.NewString(), LeaseSeconds: 1 + w.random.IntN(2),
 			Explicit: w.chance(3), TaskScope: w.chance(4),
+		}
+		if w.chance(3) {
+			r.Handler = "noise"
 		}
 		if w.chance(6) {
 			r.ReservationID = id
@@ -97,19 +98,44 @@ func (w *worker) anything(key idem.Key, id string, seen []idem.Takeover) (cmd id
 	case n < 12:
 		return &idem.Renew{Call: call, ReservationID: id, LeaseSeconds: 1 + w.random.IntN(2)}, ""
 	case n < 15:
-		return &idem.Record{Call: call, ReservationID: id, Response: response()}, ""
+		r := &idem.Record{Call: call, ReservationID: id, Response: w.response()}
+		if w.chance(3) {
+			r.RetentionSeconds = idem.MinRetention + w.random.IntN(3600)
+		}
+		return r, ""
 	case n < 17:
 		return &idem.Release{Call: call, ReservationID: id, EarlierNotDone: w.chance(3)}, ""
 	case n < 18:
-		return &idem.Record{Call: call, Owner: w.name, Response: response()}, ""
+		return &idem.Record{Call: call, Owner: w.name, Response: w.response()}, ""
 	case n < 19:
 		return &idem.Replay{Call: call, Owner: w.name}, ""
 	}
 	r := &idem.Resolve{Call: call, Fence: int64(1 + w.random.IntN(3)), Force: w.chance(2)}
 	if w.chance(2) {
-		r.Response = response()
+		r.Response = w.response()
 	}
 	return r, ""
+}
+
+// response draws what an upstream may have answered, in each form that one can be kept in.
+func (w *worker) response() *idem.Response {
+	r := &idem.Response{Status: 200 + w.random.IntN(300)}
+	if w.chance(3) {
+		r.Headers = []idem.Header{{"X-Try", uuid.NewString()}, {"x-try", "ü"}, {"Content-Type", "text/plain"}}
+	}
+	body := []byte(w.name + " " + uuid.NewString())
+	switch w.random.IntN(8) {
+	case 0: // none
+	case 1:
+		r.HasBody, r.Body = true, []byte{}
+	case 2:
+		r.HasBody, r.Body = true, append(body, 0, 0xff)
+	case 3:
+		r.Omitted, r.BodySHA256, r.BodySize = true, fmt.Sprintf("%x", sha256.Sum256(body)), w.random.Int64N(1<<53)
+	default:
+		r.HasBody, r.Body = true, body
+	}
+	return r
 }
 
 // ager brings the ends of retentions near, which are an hour away at the least.

@@ -62,6 +62,8 @@ func responseOf(r *api.Response) *idem.Response {
 		out.HasBody, out.Body = true, []byte(*r.Body)
 	case r.BodyBase64 != nil:
 		out.HasBody, out.Body = true, *r.BodyBase64
+	case r.BodyOmitted != nil:
+		out.Omitted, out.BodySHA256, out.BodySize = *r.BodyOmitted, *r.BodySha256, *r.BodySize
 	}
 	return out
 }

@@ -253,11 +253,16 @@ func (r *run) report(t *testing.T, found []violation) {
 
 func TestRobustness(t *testing.T) {
 	t.Parallel()
-	plain := build(t, "plain", nil)
-	clocked := overlay{}
+	laned, clocked := overlay{}, overlay{}
+	for _, o := range []overlay{laned, clocked} {
+		if err := manyLanes(o); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := wrongClock(clocked); err != nil {
 		t.Fatal(err)
 	}
+	plain := build(t, "plain", laned)
 	wrong := build(t, "wrong-clock", clocked)
 	r := &run{
 		seed: *seedFlag, duration: *durationFlag, finishIn: 2 * time.Minute, patience: time.Minute,
