@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// measurements are the lines of the table, in the order in which each round runs them.
+// measurements are the lines of the table.
 func (b *bench) measurements() []measurement {
 	var list []measurement
 	add := func(name string, run func(d time.Duration) (result, error)) {
