@@ -28,19 +28,13 @@ func main() {
 	profile := flag.String("cpuprofile", "", "file for a CPU profile of the load generator")
 	rows := flag.Int("grow", 0, "instead, measure pairs and replays at no rows and at so many")
 	purge := flag.Int("purge", 0, "instead, measure reserves at half load without and with so many expired rows being purged")
-	against := flag.String("against", "", "only drive pairs against the service at this host:port on loopback, to profile it")
+	against := flag.String("against", "", "only drive the service at this host:port on loopback with pairs, to profile it")
 	connections := flag.Int("connections", 64, "with -against: so many")
 	batch := flag.Int("batch", 0, "with -against: in batches of so many")
+	replays := flag.Bool("replays", false, "with -against: replays, of keys that it records first")
 	flag.Parse()
 	if *against != "" {
-		b := &bench{service: &service{address: *against}}
-		next := pair
-		if *batch > 0 {
-			next = batches(*batch)
-		}
-		r, err := b.run(*connections, time.Duration(*seconds)*time.Second, 0, next)
-		fmt.Printf("%.0f pairs/s  p50 %s  p99 %s\n", r.ops, r.p50, r.p99)
-		if err != nil {
+		if err := drive(*against, *connections, *batch, *replays, time.Duration(*seconds)*time.Second); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -58,6 +52,25 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// drive keeps a service that runs already busy.
+func drive(address string, connections, batch int, replays bool, d time.Duration) error {
+	b := &bench{service: &service{address: address}}
+	next := pair
+	if batch > 0 {
+		next = batches(batch)
+	}
+	if replays {
+		tasks, _, err := b.prepare(2000)
+		if err != nil {
+			return err
+		}
+		next = replayOf(tasks)
+	}
+	r, err := b.run(connections, d, 0, next)
+	fmt.Printf("%.0f/s  p50 %s  p99 %s\n", r.ops, r.p50, r.p99)
+	return err
 }
 
 type options struct {
