@@ -170,7 +170,7 @@ func TestLanesShareWhatWaits(t *testing.T) {
 	for range 4 {
 		taken = append(taken, len(q.take()))
 	}
-	if want := []int{400, 200, 200, 0}; !slices.Equal(taken, want) {
+	if want := []int{400, 200, 100, 100}; !slices.Equal(taken, want) {
 		t.Errorf("taken %v, want %v", taken, want)
 	}
 }

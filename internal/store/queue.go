@@ -21,9 +21,10 @@ const (
 	maxQueue      = 20_000    // commands
 	maxQueueBytes = 128 << 20 // of responses
 
-	// deep is how many commands have to wait for another lane to be worth while. Measured on two cores: from here on a
-	// round costs no less for being larger.
-	deep = 128
+	// deep is how many commands have to wait for another lane to be worth while: while one waits for the disk, the other
+	// works. Measured on two cores with two lanes, pairs at 64 connections: 7 to 9 % more than with 128, 5 % more than with 64,
+	// 24 % more than with 16, where rounds become too small. At 16, at 256 and in batches of 100 all but 16 are the same.
+	deep = 32
 )
 
 // queue is what waits for a lane, and how many lanes there are.
