@@ -129,7 +129,7 @@ func (w *worker) response() *idem.Response {
 	case 1:
 		r.HasBody, r.Body = true, []byte{}
 	case 2:
-		r.HasBody, r.Body = true, append(body, 0, 0xff)
+		r.HasBody, r.Body = true, []byte(string(body)+"\x00\xff")
 	case 3:
 		r.Omitted, r.BodySHA256, r.BodySize = true, fmt.Sprintf("%x", sha256.Sum256(body)), w.random.Int64N(1<<53)
 	default:

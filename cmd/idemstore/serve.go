@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	stdlog "log"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -45,7 +47,7 @@ const (
 	upkeepEvery = 6 * time.Hour
 
 	// gcPercent, unless GOGC says otherwise: what lives is small (tens of megabytes), and at Go's 100 collecting it took a
-	// ninth of the service's CPU under load. GOMEMLIMIT is heeded as ever.
+	// ninth of the service's CPU under load. GOMEMLIMIT is heeded as ever; see limitMemory.
 	gcPercent = 400
 )
 
@@ -64,7 +66,21 @@ func (c *serveCmd) Run(e *env) error {
 	}
 	log := newLogBuffer(e.stdout)
 	defer log.close()
-	return newService(conf, c.settings, log).run(e.ctx)
+	v := newService(conf, c.settings, log)
+	v.limitMemory(memlimit.FromCgroup)
+	return v.run(e.ctx)
+}
+
+// limitMemory has garbage collected sooner where the container's memory ends, and not only by gcPercent: a flood would
+// be the container's end. A GOMEMLIMIT from the environment stands.
+func (v *service) limitMemory(container memlimit.Provider) {
+	limit, err := memlimit.Set(memlimit.WithProvider(container))
+	switch {
+	case err != nil:
+		v.log.Debug().Err(err).Msg("the container's memory limit is not known")
+	case limit != math.MaxInt64:
+		v.log.Info().Int64("bytes", limit).Msg("memory limit")
+	}
 }
 
 // keeper is what carries commands out, and is closed when the last of them is committed.
