@@ -48,11 +48,25 @@ func parsePostgresURL(databaseURL string) (*pgx.ConnConfig, error) {
 		// What is wrong is often the password itself, cut in two by a character that should have been escaped, so say nothing of it.
 		return nil, errors.New("database URL is not a valid URL; want postgres://user:password@host:port/database, with / ? # @ % in the password percent-encoded")
 	}
+	if !pairsOnly(u.RawQuery) { // that would be quoted, and may be a part of a password
+		return nil, errors.New("database URL: what follows the ? must be name=value pairs joined by &, with & ; = % in a value percent-encoded")
+	}
 	config, err := pgx.ParseConfig(databaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %s", hidePassword(err.Error(), u))
 	}
 	return config, nil
+}
+
+// pairsOnly says whether a query is nothing but names with values.
+func pairsOnly(query string) bool {
+	for pair := range strings.SplitSeq(query, "&") {
+		if pair != "" && !strings.Contains(pair, "=") {
+			return false
+		}
+	}
+	_, err := url.ParseQuery(query)
+	return err == nil
 }
 
 // hidePassword blanks the URL's passwords, as they are and as they were written, in a text that may quote them.

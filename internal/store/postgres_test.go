@@ -216,6 +216,9 @@ func TestPostgresErrorsKeepThePassword(t *testing.T) {
 		"postgres://u:" + secret + "@127.0.0.1/db?pool_max_conns=s3cr3t/word",
 		"postgres://u:" + secret + "@127.0.0.1/db?default_query_exec_mode=x",
 		"postgres://u@127.0.0.1:1/db?password=" + secret,
+		"postgres://u@127.0.0.1:1/db?" + secret,
+		"postgres://u@127.0.0.1:1/db?password=s3cr3t;word",
+		"postgres://u@127.0.0.1:1/db?password=s3cr3t%word",
 		"postgres://u:" + secret + "@" + real.Host + "/nosuchdatabase",
 	} {
 		var errs []error
