@@ -128,6 +128,9 @@ func (b *aBreak) apply(t *testing.T) overlay {
 		t.Fatalf("%s: what is to be broken in %s stands there %d times, want once:\n%s", b.name, b.file, n, b.old)
 	}
 	o := overlay{b.file: strings.Replace(string(text), b.old, b.broken, 1)}
+	if err := manyLanes(o); err != nil {
+		t.Fatal(err)
+	}
 	if b.clocks {
 		if err := wrongClock(o); err != nil {
 			t.Fatal(err)

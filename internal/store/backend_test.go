@@ -155,8 +155,9 @@ func TestGuards(t *testing.T) {
 			"same, no row":                  {change: func(c *idem.Change) { c.Same, c.Base = true, 7 }},
 			"same, no row and none named":   {change: func(c *idem.Change) { c.Same = true }},
 		} {
-			for _, events := range []int{0, 2} {
-				t.Run(fmt.Sprintf("%s, %d events", name, events), func(t *testing.T) {
+			for _, beside := range []struct{ events, neighbours, theirEvents int }{{0, 0, 0}, {2, 0, 0}, {0, 2, 0}, {0, 2, 1}, {2, 2, 1}} {
+				events := beside.events
+				t.Run(fmt.Sprintf("%s, %d events, %d neighbours with %d", name, events, beside.neighbours, beside.theirEvents), func(t *testing.T) {
 					key := idem.Key{TaskID: uuid.NewString(), Attempt: 5}
 					change := idem.Change{Entry: reserved(key)}
 					var before *idem.Entry
@@ -176,8 +177,12 @@ func TestGuards(t *testing.T) {
 					}
 					// Neighbours on both sides are written whatever becomes of it.
 					low, high := idem.Key{TaskID: "0" + uuid.NewString()}, idem.Key{TaskID: "x" + uuid.NewString()}
-					wantWritten(t, b, []idem.Change{over(nil, reserved(high)), change, over(nil, reserved(low), happened(low, idem.EventReplayed))},
-						true, c.want, true)
+					told := slices.Repeat([]idem.Event{happened(low, idem.EventReplayed)}, beside.theirEvents)
+					if beside.neighbours == 0 {
+						wantWritten(t, b, []idem.Change{change}, c.want)
+					} else {
+						wantWritten(t, b, []idem.Change{over(nil, reserved(high)), change, over(nil, reserved(low), told...)}, true, c.want, true)
+					}
 
 					after := loadOne(t, b, key)
 					switch changed := after != nil && after.Owner == "the changed one"; {
@@ -189,8 +194,9 @@ func TestGuards(t *testing.T) {
 					if got := len(eventsOf(t, b, key.TaskID)); got > 0 != (c.want && events > 0) || got > 0 && got != events {
 						t.Errorf("%d events are written", got)
 					}
-					if loadOne(t, b, low) == nil || loadOne(t, b, high) == nil || len(eventsOf(t, b, low.TaskID)) != 1 {
-						t.Error("a neighbour is missing")
+					if there := beside.neighbours > 0; (loadOne(t, b, low) != nil) != there || (loadOne(t, b, high) != nil) != there ||
+						len(eventsOf(t, b, low.TaskID)) != beside.theirEvents {
+						t.Error("the neighbours are not as they should be")
 					}
 				})
 			}

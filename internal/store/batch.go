@@ -15,8 +15,9 @@ import (
 // nobody. A caller that leaves does not cancel its round: what was decided is committed, and its retry finds it.
 //
 // As a rule there is one lane, in which one round follows the other, because larger rounds cost less. Only where more
-// commands wait than a round is the better for, another lane is opened beside it, and ends when they are less. Lanes are
-// to each other what replicas are.
+// commands wait than a round is the better for, another lane is opened beside it, so that one works while the other waits
+// for the disk, and it ends when they are less. Lanes are to each other what replicas are, except that no two have commands
+// on the same task.
 type Batcher struct {
 	store idem.Store
 	watch watchers
@@ -54,11 +55,11 @@ func (b *Batcher) Close() {
 
 // lane carries out one round after the other, until the queue has none for it.
 func (b *Batcher) lane() {
-	for calls := b.queue.take(); len(calls) > 0; calls = b.queue.take() {
-		for len(calls) > 0 {
-			n := round(calls)
-			b.carryOut(calls[:n:n])
-			calls = calls[n:]
+	for calls := b.queue.take(nil); len(calls) > 0; calls = b.queue.take(calls) {
+		for rest := calls; len(rest) > 0; {
+			n := round(rest)
+			b.carryOut(rest[:n:n])
+			rest = rest[n:]
 		}
 	}
 }

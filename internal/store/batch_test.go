@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/idemstore/idemstore/internal/idem"
+	"github.com/idemstore/idemstore/internal/pgtest"
 )
 
 // A round is told of once, with all its commands, and speaks to the store under the context that it was given for them.
@@ -168,10 +169,109 @@ func TestLanesShareWhatWaits(t *testing.T) {
 		}
 	}
 	for range 4 {
-		taken = append(taken, len(q.take()))
+		taken = append(taken, len(q.take(nil)))
 	}
 	if want := []int{400, 200, 100, 100}; !slices.Equal(taken, want) {
 		t.Errorf("taken %v, want %v", taken, want)
+	}
+}
+
+// No two lanes have commands on one task, and those on it are taken in the order in which they came.
+func TestLanesKeepTasksApart(t *testing.T) {
+	t.Parallel()
+	q := queue{maxLanes: 2, deep: 0, open: func() {}}
+	x, y, z := fresh(), fresh(), fresh()
+	names := map[string]string{x.TaskID: "x", y.TaskID: "y", z.TaskID: "z"}
+	add := func(keys ...idem.Key) {
+		t.Helper()
+		var cmds []idem.Command
+		for _, k := range keys {
+			cmds = append(cmds, reserve(k, "a"))
+		}
+		if err := q.add(newGroup(t.Context(), cmds)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func(done []*call, want string) []*call {
+		t.Helper()
+		calls, got := q.take(done), ""
+		for _, c := range calls {
+			got += names[c.cmd.Target().TaskID]
+		}
+		if got != want {
+			t.Fatalf("taken %q, want %q", got, want)
+		}
+		return calls
+	}
+	q.lanes = 2
+	add(x)
+	first := take(nil, "x")
+	add(x)
+	add(y)
+	add(x, y) // waits for both
+	add(y)    // behind that
+	add(z)
+	second := take(nil, "yz")
+	if q.passed != 4 || len(q.calls) != 4 {
+		t.Errorf("%d were passed over, and %d wait", q.passed, len(q.calls))
+	}
+	first = take(first, "x")
+	take(second, "")
+	if q.lanes != 1 {
+		t.Errorf("%d lanes are open where one has all that waits", q.lanes)
+	}
+	take(first, "xyy")
+	if len(q.calls) != 0 {
+		t.Errorf("%d calls are left", len(q.calls))
+	}
+}
+
+// Very many change one key at once, and none is told to come again because the others were quicker.
+func TestAContestedKeyIsNotUnavailable(t *testing.T) {
+	t.Parallel()
+	backend := openTest(t, pgtest.New(t), new(atomic.Int64))
+	b := NewBatcher(backend, idem.DefaultPolicy, 4)
+	b.queue.deep = 1
+	t.Cleanup(b.Close)
+	r := reserve(fresh(), "a")
+	outcomes(t, b.Do(t.Context(), r))
+	var all sync.WaitGroup
+	for range 128 {
+		all.Go(func() {
+			for range 20 {
+				res := b.Do(t.Context(), &idem.Renew{Call: callOn(r.Key), ReservationID: r.ReservationID, LeaseSeconds: 60})[0]
+				if res.Err != nil || res.Outcome.Code != idem.CodeRenewed {
+					t.Errorf("renewed: %+v", res)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// What is remembered is counted once, however often it is read or written.
+func TestRecentCountsEachOnce(t *testing.T) {
+	t.Parallel()
+	var r recent
+	open := reserved(fresh())
+	r.put(open)
+	hot := reserved(fresh())
+	for range 3 * recentBytes / recentEntry {
+		r.put(hot)
+	}
+	if r.get(open.Key) == nil || r.get(hot.Key) == nil {
+		t.Error("one key that is written again and again has driven out another")
+	}
+	if want := memoryOf(open) + memoryOf(hot); r.size != want {
+		t.Errorf("two entries take %d, want %d", r.size, want)
+	}
+	r.drop(open.Key)
+	large := *hot
+	large.Response = &idem.Response{HasBody: true, Body: make([]byte, recentBody+1)}
+	r.put(&large)
+	if r.size != 0 || r.get(hot.Key) != nil {
+		t.Errorf("nothing takes %d", r.size)
 	}
 }
 
@@ -198,7 +298,7 @@ func TestWhatCameTogetherStaysTogether(t *testing.T) {
 	}
 	var taken []int
 	for range 4 {
-		calls := q.take()
+		calls := q.take(nil)
 		taken = append(taken, len(calls))
 		for len(calls) > 0 {
 			n := round(calls)
@@ -219,7 +319,7 @@ func TestWhatCameTogetherStaysTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.deep = 0
-	if n := len(q.take()); n != 41 {
+	if n := len(q.take(nil)); n != 41 {
 		t.Errorf("taken %d calls", n)
 	}
 	if n := round(large.calls); n != 11 { // the first that reaches the limit is in it

@@ -37,20 +37,20 @@ type pgColumn struct {
 // begin begins a row, whose columns follow in order.
 func (r *pgRows) begin() { r.n, r.at = r.n+1, 0 }
 
-func (r *pgRows) put(element uint32, length int) *pgColumn {
+func (r *pgRows) put(element, length uint32) *pgColumn {
 	if r.at == len(r.columns) {
 		r.columns = append(r.columns, pgColumn{element: element})
 	}
 	c := &r.columns[r.at]
 	r.at++
-	c.values = binary.BigEndian.AppendUint32(c.values, uint32(length))
+	c.values = binary.BigEndian.AppendUint32(c.values, length)
 	return c
 }
 
 func (r *pgRows) null(element uint32) { r.put(element, math.MaxUint32).nulls = true }
 
 func (r *pgRows) text(s string) {
-	c := r.put(pgtype.TextOID, len(s))
+	c := r.put(pgtype.TextOID, uint32(len(s)))
 	c.values = append(c.values, s...)
 }
 
@@ -94,7 +94,7 @@ func (r *pgRows) time(t time.Time) {
 }
 
 func (r *pgRows) uuid(id [16]byte) {
-	c := r.put(pgtype.UUIDOID, len(id))
+	c := r.put(pgtype.UUIDOID, uint32(len(id)))
 	c.values = append(c.values, id[:]...)
 }
 
@@ -104,7 +104,7 @@ func (r *pgRows) bytes(p []byte) {
 		r.null(pgtype.ByteaOID)
 		return
 	}
-	c := r.put(pgtype.ByteaOID, len(p))
+	c := r.put(pgtype.ByteaOID, uint32(len(p)))
 	c.values = append(c.values, p...)
 }
 
@@ -138,7 +138,11 @@ func (r *pgRows) arrays(columns int) []any {
 func (r *pgRows) scalars() []any {
 	args := make([]any, len(r.columns))
 	for i := range r.columns {
-		if c := &r.columns[i]; !c.nulls {
+		switch c := &r.columns[i]; {
+		case c.nulls:
+		case c.element == pgtype.TextOID: // which is sent as text anyway
+			args[i] = string(c.values[pgLength:])
+		default:
 			args[i] = (*pgScalar)(c)
 		}
 	}
@@ -204,7 +208,7 @@ func textOf(element uint32, value []byte) string {
 func registerColumns(_ context.Context, conn *pgx.Conn) error {
 	types := conn.TypeMap()
 	for _, oid := range []uint32{
-		pgtype.TextOID, pgtype.BoolOID, pgtype.Int4OID, pgtype.Int8OID, pgtype.TimestamptzOID, pgtype.ByteaOID,
+		pgtype.BoolOID, pgtype.Int4OID, pgtype.Int8OID, pgtype.TimestamptzOID, pgtype.ByteaOID,
 		pgtype.TextArrayOID, pgtype.BoolArrayOID, pgtype.Int4ArrayOID, pgtype.Int8ArrayOID, pgtype.TimestamptzArrayOID, pgtype.ByteaArrayOID,
 		pgtype.UUIDArrayOID,
 	} {
@@ -220,17 +224,13 @@ type columnCodec struct{ pgtype.Codec }
 
 // PlanEncode implements pgtype.Codec.
 func (c columnCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
-	switch value.(type) {
-	case *pgColumn:
-		if format == pgtype.BinaryFormatCode {
+	if format == pgtype.BinaryFormatCode {
+		switch value.(type) {
+		case *pgColumn:
 			return encodeArray{}
-		}
-		return nil
-	case *pgScalar:
-		if format == pgtype.BinaryFormatCode || oid == pgtype.TextOID { // a text's two forms are the same
+		case *pgScalar:
 			return encodeScalar{}
 		}
-		return nil
 	}
 	return c.Codec.PlanEncode(m, oid, format, value)
 }

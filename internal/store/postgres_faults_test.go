@@ -68,48 +68,53 @@ func TestPostgresWaitsForAnother(t *testing.T) {
 		"the row was not inserted in the end":            {fresh: true, block: insertBare, end: "ROLLBACK", want: true},
 		"the row was not inserted, but it took too long": {fresh: true, block: insertBare, end: "LATE ROLLBACK"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			databaseURL := pgtest.New(t)
-			b, conn, watch := openPG(t, databaseURL), session(t, databaseURL), session(t, databaseURL)
-			old := reserved(fresh())
-			n := *old
-			n.Version++
-			change := over(old, &n, happened(old.Key, idem.EventReplayed))
-			if c.fresh {
-				change.Base = 0
-			} else {
-				swap(t, b, over(nil, old))
-			}
-			must(t, conn, `BEGIN`)
-			must(t, conn, c.block, key(old)...)
-			late := strings.HasPrefix(c.end, "LATE ")
-			change.Before = now(t, b).Add(time.Hour)
-			if late {
-				change.Before = now(t, b).Add(200 * time.Millisecond)
-			}
-			neighbour := reserved(fresh())
-			done := swapAside(t, b, change, over(nil, neighbour))
-			untilBlocked(t, watch)
-			if late {
-				until(t, "the end of the time", func() bool { return !now(t, b).Before(change.Before) })
-			}
-			must(t, conn, strings.TrimPrefix(c.end, "LATE "))
-			got := <-done
-			if got.err != nil || got.written[0] != c.want || !got.written[1] {
-				t.Fatalf("got %v, %v; want %v and the neighbour", got.written, got.err, c.want)
-			}
-			if events := eventsOf(t, b, old.TaskID); len(events) > 0 != c.want {
-				t.Errorf("%d events", len(events))
-			}
-			after := loadOne(t, b, old.Key)
-			if gone := strings.HasPrefix(c.block, "DELETE") || c.fresh && !c.want && c.end != "COMMIT"; (after == nil) != gone {
-				t.Errorf("the row is %+v", after)
-			}
-			if changed := after != nil && after.Version == n.Version; changed != c.want {
-				t.Errorf("the row is at version %d", after.Version)
-			}
-		})
+		for _, form := range []struct{ events, neighbours int }{{0, 0}, {0, 1}, {1, 1}} { // each is another statement
+			t.Run(fmt.Sprintf("%s, %+v", name, form), func(t *testing.T) {
+				t.Parallel()
+				databaseURL := pgtest.New(t)
+				b, conn, watch := openPG(t, databaseURL), session(t, databaseURL), session(t, databaseURL)
+				old := reserved(fresh())
+				n := *old
+				n.Version++
+				change := over(old, &n, slices.Repeat([]idem.Event{happened(old.Key, idem.EventReplayed)}, form.events)...)
+				if c.fresh {
+					change.Base = 0
+				} else {
+					swap(t, b, over(nil, old))
+				}
+				must(t, conn, `BEGIN`)
+				must(t, conn, c.block, key(old)...)
+				late := strings.HasPrefix(c.end, "LATE ")
+				change.Before = now(t, b).Add(time.Hour)
+				if late {
+					change.Before = now(t, b).Add(200 * time.Millisecond)
+				}
+				changes := []idem.Change{change}
+				if form.neighbours > 0 {
+					changes = append(changes, over(nil, reserved(fresh())))
+				}
+				done := swapAside(t, b, changes...)
+				untilBlocked(t, watch)
+				if late {
+					until(t, "the end of the time", func() bool { return !now(t, b).Before(change.Before) })
+				}
+				must(t, conn, strings.TrimPrefix(c.end, "LATE "))
+				got := <-done
+				if got.err != nil || got.written[0] != c.want || slices.Contains(got.written[1:], false) {
+					t.Fatalf("got %v, %v; want %v and the neighbour", got.written, got.err, c.want)
+				}
+				if events := eventsOf(t, b, old.TaskID); len(events) > 0 != (c.want && form.events > 0) {
+					t.Errorf("%d events", len(events))
+				}
+				after := loadOne(t, b, old.Key)
+				if gone := strings.HasPrefix(c.block, "DELETE") || c.fresh && !c.want && c.end != "COMMIT"; (after == nil) != gone {
+					t.Errorf("the row is %+v", after)
+				}
+				if changed := after != nil && after.Version == n.Version; changed != c.want {
+					t.Errorf("the row is at version %d", after.Version)
+				}
+			})
+		}
 	}
 }
 

@@ -141,6 +141,12 @@ func TestPostgresNeverReadsTheWholeTable(t *testing.T) {
 		n := *e
 		n.Version++
 		wantWritten(t, b, []idem.Change{over(e, &n)}, true)
+		alone := over(nil, reserved(fresh()))
+		alone.Alone = true
+		wantWritten(t, b, []idem.Change{alone}, true)
+		beside := over(nil, reserved(fresh()))
+		beside.Alone = true
+		wantWritten(t, b, []idem.Change{beside, over(nil, reserved(fresh()))}, true, true)
 		if loadOne(t, b, e.Key) == nil {
 			t.Fatal("it is gone")
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/idemstore/idemstore/internal/idem"
@@ -32,12 +33,14 @@ type queue struct {
 	maxLanes, deep int
 	open           func() // opens a lane
 
-	mu      sync.Mutex
-	calls   []*call
-	bytes   int
-	refused int64
-	lanes   int
-	closed  bool
+	mu       sync.Mutex
+	calls    []*call
+	bytes    int
+	refused  int64
+	lanes    int
+	underway map[string]bool // tasks that lanes have taken
+	passed   int             // of the calls, those on such tasks, when a lane last looked
+	closed   bool
 }
 
 // add has another lane opened where it is worth while.
@@ -56,39 +59,74 @@ func (q *queue) add(g *group) error {
 	}
 	q.calls = append(q.calls, g.calls...)
 	q.bytes += g.bytes
-	if q.lanes < q.maxLanes && len(q.calls) > q.lanes*q.deep {
+	if q.lanes < q.maxLanes && len(q.calls)-q.passed > q.lanes*q.deep {
 		q.lanes++
 		q.open()
 	}
 	return nil
 }
 
-// take gives a lane its share of what waits, in the order in which it came. Nothing ends the lane.
+// take gives a lane its share of what waits, after what it has done. Nothing ends the lane.
 //
-// Calls that came together stay together, in one lane: those on one task are to be carried out one after the other.
-func (q *queue) take() []*call {
+// Calls that came together stay together, in one lane: those on one task are to be carried out one after the other. So are
+// all calls on a task that a lane has under way: what waits for it is passed over, and all that waits behind that on the same
+// tasks, or lanes would only refute each other's guesses.
+func (q *queue) take(done []*call) []*call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.calls) <= (q.lanes-1)*q.deep {
-		q.lanes--
-		return nil
+	for _, c := range done {
+		delete(q.underway, c.cmd.Target().TaskID)
 	}
-	n, bytes := 0, 0
-	share := max(q.deep, (len(q.calls)+q.lanes-1)/q.lanes)
-	for n < min(share, len(q.calls)) && bytes < maxRoundBytes {
-		g := q.calls[n].group
-		if n > 0 && n+len(g.calls) > maxRound {
+	var taken []*call
+	if len(q.calls) > (q.lanes-1)*q.deep {
+		taken = q.pick(max(q.deep, (len(q.calls)+q.lanes-1)/q.lanes))
+	}
+	if len(taken) == 0 { // other lanes are enough for what waits, or have it to themselves
+		q.lanes--
+	}
+	if q.underway == nil {
+		q.underway = make(map[string]bool)
+	}
+	for _, c := range taken {
+		q.underway[c.cmd.Target().TaskID] = true
+	}
+	return taken
+}
+
+// pick takes about so many calls out of the queue, of no task that is under way.
+func (q *queue) pick(share int) (taken []*call) {
+	var passed []*call
+	var held map[string]bool // the tasks of what was passed over
+	waits := func(c *call) bool { return q.underway[c.cmd.Target().TaskID] || held[c.cmd.Target().TaskID] }
+	i, bytes := 0, 0
+	for i < len(q.calls) && len(taken) < share && bytes < maxRoundBytes {
+		g := q.calls[i].group
+		if len(taken) > 0 && len(taken)+len(g.calls) > maxRound {
 			break
 		}
-		n += len(g.calls)
-		bytes += g.bytes
+		i += len(g.calls)
+		if !slices.ContainsFunc(g.calls, waits) {
+			taken = append(taken, g.calls...)
+			bytes += g.bytes
+			continue
+		}
+		passed = append(passed, g.calls...)
+		if held == nil {
+			held = make(map[string]bool)
+		}
+		for _, c := range g.calls {
+			held[c.cmd.Target().TaskID] = true
+		}
 	}
-	taken := q.calls[:n:n]
-	q.calls = q.calls[n:]
+	q.calls = q.calls[i:]
+	if len(passed) > 0 {
+		q.calls = append(passed, q.calls...)
+	}
 	if len(q.calls) == 0 {
 		q.calls = nil
 	}
 	q.bytes -= bytes
+	q.passed = len(passed)
 	return taken
 }
 

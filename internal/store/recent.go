@@ -37,6 +37,11 @@ func weight(r *idem.Response) int {
 	return bytes
 }
 
+// memoryOf is about what an entry takes.
+func memoryOf(e *idem.Entry) int {
+	return recentEntry + weight(e.Response) + recentItem*(len(e.Former)+len(e.Spent)+len(e.Refusals))
+}
+
 func (r *recent) get(k idem.Key) *idem.Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,11 +54,13 @@ func (r *recent) get(k idem.Key) *idem.Entry {
 func (r *recent) put(e *idem.Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	size := recentEntry + weight(e.Response) + recentItem*(len(e.Former)+len(e.Spent)+len(e.Refusals))
+	size := memoryOf(e)
 	if size > recentEntry+recentBody {
-		delete(r.young, e.Key)
-		delete(r.old, e.Key)
+		r.forget(e.Key)
 		return
+	}
+	if before := r.young[e.Key]; before != nil {
+		r.size -= memoryOf(before)
 	}
 	if r.young == nil || r.size+size > recentBytes {
 		r.young, r.old, r.size = make(map[idem.Key]*idem.Entry), r.young, 0
@@ -65,6 +72,13 @@ func (r *recent) put(e *idem.Entry) {
 func (r *recent) drop(k idem.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.forget(k)
+}
+
+func (r *recent) forget(k idem.Key) {
+	if e := r.young[k]; e != nil {
+		r.size -= memoryOf(e)
+	}
 	delete(r.young, k)
 	delete(r.old, k)
 }
