@@ -6,7 +6,8 @@ import (
 )
 
 // One statement serves every kind of change: an upsert by primary key, guarded by the version. A batch is arrays of one length, one for
-// each column, so the text does not change with the size of the batch and is prepared once.
+// each column, so the text does not change with the size of the batch and is prepared once. Of its forms, those leave out what a batch
+// does not have: events, or anything but events; and for a single change there are no arrays.
 
 // pgBegin is sent before every statement, in the same round trip and the same transaction. It reads the time, by itself and first: so it
 // is never later than what is then read or written, and an engine of many machines evaluates it on the one that was asked. And it asks

@@ -59,7 +59,7 @@ type Purger struct {
 }
 
 const (
-	// sweepTime is how long a sweep over a table takes that has little to purge.
+	// sweepTime is how long a sweep over a table takes at most that has little to purge.
 	sweepTime = 30 * time.Minute
 	// sweepRest is the longest pause, where a table is so small that a few steps are a sweep: what is loaded into it, or
 	// what many workers leave at once, is not found half an hour late.
