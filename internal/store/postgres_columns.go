@@ -21,8 +21,9 @@ import (
 // in the server's binary form from the beginning: pgx would take slices as well, but it boxes every element of them, and finds
 // its way through those that may be NULL by reflection, which took a tenth of the service's CPU where much is written.
 type pgRows struct {
-	columns []pgColumn
-	n, at   int
+	expected int // rows
+	columns  []pgColumn
+	n, at    int
 }
 
 // pgColumn is an array, or its only element.
@@ -39,7 +40,11 @@ func (r *pgRows) begin() { r.n, r.at = r.n+1, 0 }
 
 func (r *pgRows) put(element, length uint32) *pgColumn {
 	if r.at == len(r.columns) {
-		r.columns = append(r.columns, pgColumn{element: element})
+		size := pgLength
+		if length != math.MaxUint32 {
+			size += int(length)
+		}
+		r.columns = append(r.columns, pgColumn{element: element, values: make([]byte, 0, min(r.expected*size, pgFirstRoom))})
 	}
 	c := &r.columns[r.at]
 	r.at++
@@ -152,6 +157,7 @@ func (r *pgRows) scalars() []any {
 const (
 	pgArrayHeader = 20
 	pgLength      = 4
+	pgFirstRoom   = 64 << 10 // at most, for a column of values that are like its first
 )
 
 type pgScalar pgColumn

@@ -55,6 +55,7 @@ func (p *Postgres) swap(ctx context.Context, changes []*idem.Change, wrote func(
 	var same sameArrays
 	var events eventArrays
 	entries.earliest = never
+	entries.expected, same.expected, events.expected = len(changes), len(changes), len(changes)
 	for _, c := range changes {
 		before := never
 		if !c.Before.IsZero() {

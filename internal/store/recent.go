@@ -19,7 +19,7 @@ type recent struct {
 }
 
 const (
-	recentBytes = 32 << 20 // of one generation
+	recentBytes = 16 << 20 // of one generation
 	recentBody  = 16 << 10 // larger bodies are loaded when they are wanted
 	recentEntry = 1 << 10  // what an entry weighs without its response
 	recentItem  = 256      // and each earlier grant, spent reservation or refusal that it remembers
