@@ -146,7 +146,8 @@ func (p *problem) Unwrap() error { return p.failure }
 // refusal makes an Error of an answer that is no success.
 func (v *Service) refusal(res *http.Response, text []byte) error {
 	p := &problem{}
-	if !strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem+json") || json.Unmarshal(text, &p.Problem) != nil {
+	if !strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem+json") || json.Unmarshal(text, &p.Problem) != nil ||
+		p.Code == "" || p.Detail == "" {
 		return fail(Failed, "%s answered %s, which is not idemstore's; is --url or IDEMSTORE_URL right?", v.address, res.Status)
 	}
 	p.failure = v.explain(res.StatusCode, &p.Problem)
