@@ -72,8 +72,8 @@ func (r *request) MarshalZerologObject(line *zerolog.Event) {
 	line.Str("token", r.identity.Name)
 }
 
-// admit gives a request its id and its line in the log, and catches what panics behind it.
-func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements http.Handler. It gives each request its id and its line in the log, and catches what panics behind it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	s.observer.Began()
 	v := &visit{Context: r.Context()}

@@ -81,9 +81,6 @@ func New(keeper idem.Keeper, reader idem.Reader, tokens *Tokens, log zerolog.Log
 	return s
 }
 
-// ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.admit(w, r) }
-
 // Drain has the server say that it is not ready, and ends all waits with what is known.
 func (s *Server) Drain() {
 	if s.draining.CompareAndSwap(false, true) {
