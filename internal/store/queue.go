@@ -84,11 +84,13 @@ func (q *queue) take(done []*call) []*call {
 	if len(taken) == 0 { // other lanes are enough for what waits, or have it to themselves
 		q.lanes--
 	}
-	if q.underway == nil {
-		q.underway = make(map[string]bool)
-	}
-	for _, c := range taken {
-		q.underway[c.cmd.Target().TaskID] = true
+	if q.maxLanes > 1 { // else there is no other lane to keep off
+		if q.underway == nil {
+			q.underway = make(map[string]bool)
+		}
+		for _, c := range taken {
+			q.underway[c.cmd.Target().TaskID] = true
+		}
 	}
 	return taken
 }
