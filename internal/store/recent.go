@@ -8,8 +8,8 @@ import (
 
 // recent remembers what this replica has just written, as guesses for what comes next on the same keys: a record
 // follows its reserve. And it remembers the records that it has read, so that a replay of one that is asked for again and
-// again is one exchange with the database and not two. A wrong guess costs a second try, never a wrong answer, so nothing is ever invalidated for
-// correctness' sake.
+// again is one exchange with the database and not two. A wrong guess costs a second try, never a wrong answer, so nothing
+// is ever invalidated for correctness' sake.
 //
 // Two generations, the older dropped whole when the younger is full, bound its memory without a list to keep in order.
 type recent struct {
@@ -54,13 +54,10 @@ func (r *recent) get(k idem.Key) *idem.Entry {
 func (r *recent) put(e *idem.Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.forget(e.Key)
 	size := memoryOf(e)
 	if size > recentEntry+recentBody {
-		r.forget(e.Key)
 		return
-	}
-	if before := r.young[e.Key]; before != nil {
-		r.size -= memoryOf(before)
 	}
 	if r.young == nil || r.size+size > recentBytes {
 		r.young, r.old, r.size = make(map[idem.Key]*idem.Entry), r.young, 0
