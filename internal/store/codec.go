@@ -173,6 +173,66 @@ func decodeHead(r *idem.Response, head []byte) error {
 	return nil
 }
 
+// columns takes the values of a row one after the other, in the form of an engine. A time that is zero is NULL.
+type columns interface {
+	text(string)
+	optional(*string)
+	flag(bool)
+	integer(int32)
+	number(int64)
+	time(time.Time)
+	response(*idem.Response)
+}
+
+// putEntry puts what is in an entry behind its key and its version, in the order of both engines.
+func putEntry(to columns, e *idem.Entry) error {
+	more, err := encodeMore(e)
+	if err != nil {
+		return err
+	}
+	var recordedBy *string
+	if !e.RecordedAt.IsZero() {
+		recordedBy = &e.RecordedBy
+	}
+	to.text(string(e.State))
+	to.text(e.ReservationID)
+	to.text(e.Owner)
+	to.number(e.Fence)
+	to.text(e.Handler)
+	to.text(e.RequestHash)
+	to.flag(e.Explicit)
+	to.flag(e.TaskScope)
+	to.integer(int32(e.LeaseSeconds))
+	to.time(e.ReservedAt)
+	to.time(e.LeaseUntil)
+	to.time(e.DispatchedAt)
+	to.time(e.RecordedAt)
+	to.optional(recordedBy)
+	to.flag(e.Late)
+	to.integer(doubts(e))
+	to.time(e.ExpiresAt)
+	to.optional(more)
+	to.response(e.Response)
+	return nil
+}
+
+// putEvent puts what is in an event behind its key, its time and its id, in the order of both engines.
+func putEvent(to columns, e *idem.Event) error {
+	detail, err := encodeDetail(e.Detail)
+	if err != nil {
+		return err
+	}
+	to.number(e.Fence)
+	to.text(string(e.Kind))
+	to.text(plain(e.Handler))
+	to.text(plain(e.Owner))
+	to.text(plain(e.Token))
+	to.text(plain(e.RequestID))
+	to.optional(detail)
+	to.response(e.Response)
+	return nil
+}
+
 // columnsOf are the three columns of a response. A body that is nil is none, one of length 0 is an empty one.
 func columnsOf(r *idem.Response) (status *int32, head, body []byte) {
 	if r == nil {

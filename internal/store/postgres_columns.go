@@ -114,7 +114,8 @@ func (r *pgRows) bytes(p []byte) {
 }
 
 // response is three columns.
-func (r *pgRows) response(status *int32, head, body []byte) {
+func (r *pgRows) response(of *idem.Response) {
+	status, head, body := columnsOf(of)
 	if status == nil {
 		r.null(pgtype.Int4OID)
 	} else {

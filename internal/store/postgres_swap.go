@@ -127,15 +127,10 @@ type entryArrays struct {
 }
 
 func (a *entryArrays) add(c *idem.Change, before time.Time) error {
-	e := c.Entry
-	more, err := encodeMore(e)
-	if err != nil {
-		return err
-	}
 	a.begin()
-	a.text(e.TaskID)
-	a.integer(e.Attempt)
-	a.number(e.Version)
+	a.text(c.Entry.TaskID)
+	a.integer(c.Entry.Attempt)
+	a.number(c.Entry.Version)
 	if c.Base != 0 {
 		a.number(c.Base)
 	} else {
@@ -145,35 +140,12 @@ func (a *entryArrays) add(c *idem.Change, before time.Time) error {
 		}
 	}
 	a.time(before)
+	var alone *string
 	if c.Alone {
-		a.text(e.TaskID)
-	} else {
-		a.null(pgtype.TextOID)
+		alone = &c.Entry.TaskID
 	}
-	a.text(string(e.State))
-	a.text(e.ReservationID)
-	a.text(e.Owner)
-	a.number(e.Fence)
-	a.text(e.Handler)
-	a.text(e.RequestHash)
-	a.flag(e.Explicit)
-	a.flag(e.TaskScope)
-	a.integer(int32(e.LeaseSeconds))
-	a.time(e.ReservedAt)
-	a.time(e.LeaseUntil)
-	a.time(e.DispatchedAt)
-	a.time(e.RecordedAt)
-	if e.RecordedAt.IsZero() {
-		a.null(pgtype.TextOID)
-	} else {
-		a.text(e.RecordedBy)
-	}
-	a.flag(e.Late)
-	a.integer(doubts(e))
-	a.time(e.ExpiresAt)
-	a.optional(more)
-	a.response(columnsOf(e.Response))
-	return nil
+	a.optional(alone)
+	return putEntry(a, c.Entry)
 }
 
 func (a *entryArrays) args() []any { return append(a.arrays(27), a.earliest) }
@@ -198,25 +170,13 @@ func (a *sameArrays) args() []any { return a.arrays(4) }
 type eventArrays struct{ pgRows }
 
 func (a *eventArrays) add(e *idem.Event, of idem.Key) error {
-	detail, err := encodeDetail(e.Detail)
-	if err != nil {
-		return err
-	}
 	id := eventID(e.At, a.n)
 	a.begin()
 	a.text(of.TaskID)
 	a.integer(of.Attempt)
 	a.time(e.At)
 	a.uuid(id)
-	a.number(e.Fence)
-	a.text(string(e.Kind))
-	a.text(plain(e.Handler))
-	a.text(plain(e.Owner))
-	a.text(plain(e.Token))
-	a.text(plain(e.RequestID))
-	a.optional(detail)
-	a.response(columnsOf(e.Response))
-	return nil
+	return putEvent(a, e)
 }
 
 func (a *eventArrays) args() []any { return a.arrays(14) }

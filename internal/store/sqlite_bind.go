@@ -23,10 +23,11 @@ func (b *binder) next(bind func(param int) error) {
 	}
 }
 
-func (b *binder) text(s string)  { b.next(func(i int) error { return b.stmt.BindText(i, s) }) }
-func (b *binder) number(n int64) { b.next(func(i int) error { return b.stmt.BindInt64(i, n) }) }
-func (b *binder) flag(f bool)    { b.next(func(i int) error { return b.stmt.BindBool(i, f) }) }
-func (b *binder) null()          { b.next(b.stmt.BindNull) }
+func (b *binder) text(s string)   { b.next(func(i int) error { return b.stmt.BindText(i, s) }) }
+func (b *binder) number(n int64)  { b.next(func(i int) error { return b.stmt.BindInt64(i, n) }) }
+func (b *binder) integer(n int32) { b.number(int64(n)) }
+func (b *binder) flag(f bool)     { b.next(func(i int) error { return b.stmt.BindBool(i, f) }) }
+func (b *binder) null()           { b.next(b.stmt.BindNull) }
 
 // bytes binds NULL where there are none, which are not those of length 0.
 func (b *binder) bytes(p []byte) {
@@ -58,7 +59,7 @@ func (b *binder) response(r *idem.Response) {
 	if status == nil {
 		b.null()
 	} else {
-		b.number(int64(*status))
+		b.integer(*status)
 	}
 	b.bytes(head)
 	b.bytes(body)
@@ -66,37 +67,10 @@ func (b *binder) response(r *idem.Response) {
 
 // entry binds the first 24 parameters of sqliteInsert and sqliteUpdate.
 func (b *binder) entry(e *idem.Entry) error {
-	more, err := encodeMore(e)
-	if err != nil {
-		return err
-	}
 	b.text(e.TaskID)
-	b.number(int64(e.Attempt))
+	b.integer(e.Attempt)
 	b.number(e.Version)
-	b.text(string(e.State))
-	b.text(e.ReservationID)
-	b.text(e.Owner)
-	b.number(e.Fence)
-	b.text(e.Handler)
-	b.text(e.RequestHash)
-	b.flag(e.Explicit)
-	b.flag(e.TaskScope)
-	b.number(int64(e.LeaseSeconds))
-	b.time(e.ReservedAt)
-	b.time(e.LeaseUntil)
-	b.time(e.DispatchedAt)
-	b.time(e.RecordedAt)
-	if e.RecordedAt.IsZero() {
-		b.null()
-	} else {
-		b.text(e.RecordedBy)
-	}
-	b.flag(e.Late)
-	b.number(int64(doubts(e)))
-	b.number(e.ExpiresAt.UnixMicro())
-	b.optional(more)
-	b.response(e.Response)
-	return nil
+	return putEntry(b, e)
 }
 
 // run executes the statement. The parameters are let go: a body may be large.

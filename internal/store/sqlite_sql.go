@@ -28,7 +28,7 @@ const sqliteStanding = `SELECT 1 FROM entries WHERE task_id = ?1 AND attempt = ?
 
 const sqliteEvent = `
 INSERT INTO events (
-    task_id, attempt, at, id, kind, fence, handler, owner, token, request_id, detail, response_status, response_head, response_body)
+    task_id, attempt, at, id, fence, kind, handler, owner, token, request_id, detail, response_status, response_head, response_body)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)`
 
 // sqliteLoad reads every attempt of the task ?1, and the responses of those attempts that stand in ?2, a list like ",0,3,".

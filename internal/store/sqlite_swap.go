@@ -79,7 +79,7 @@ func (s *SQLite) write(c *idem.Change, now time.Time) (bool, error) {
 func (s *SQLite) exists(stmt *sqlite3.Stmt, k idem.Key, version ...int64) (bool, error) {
 	b := binder{stmt: stmt}
 	b.text(k.TaskID)
-	b.number(int64(k.Attempt))
+	b.integer(k.Attempt)
 	for _, v := range version {
 		b.number(v)
 	}
@@ -95,24 +95,14 @@ func (s *SQLite) exists(stmt *sqlite3.Stmt, k idem.Key, version ...int64) (bool,
 }
 
 func (s *SQLite) tell(e *idem.Event, of idem.Key, nth int) error {
-	detail, err := encodeDetail(e.Detail)
-	if err != nil {
-		return err
-	}
-	id := eventID(e.At, nth)
 	b := binder{stmt: s.event}
 	b.text(of.TaskID)
-	b.number(int64(of.Attempt))
-	b.number(e.At.UnixMicro())
-	b.text(formatUUID(id))
-	b.text(string(e.Kind))
-	b.number(e.Fence)
-	b.text(plain(e.Handler))
-	b.text(plain(e.Owner))
-	b.text(plain(e.Token))
-	b.text(plain(e.RequestID))
-	b.optional(detail)
-	b.response(e.Response)
+	b.integer(of.Attempt)
+	b.time(e.At)
+	b.text(formatUUID(eventID(e.At, nth)))
+	if err := putEvent(&b, e); err != nil {
+		return err
+	}
 	return b.run()
 }
 
